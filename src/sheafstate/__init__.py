@@ -1,0 +1,3 @@
+"""Sheaf-State language models."""
+
+__version__ = "0.1.0"

@@ -120,11 +120,13 @@ class EdgeList:
 class Band:
     """Every pair (t, p) with 1 ≤ t − p ≤ ``width``: a window, or with ``width`` = length − 1 the complete causal site.
 
-    Its edges are counted, not stored: Σ_t min(t, w) = n·w − w(w + 1)/2 for w ≤ n − 1.
+    Its edges are counted, not stored: Σ_t min(t, w) = n·w − w(w + 1)/2 for w ≤ n − 1. They are all of the type
+    ``name``, or of none.
     """
 
     length: int
     width: int
+    name: str | None = None
 
     def __post_init__(self) -> None:
         if self.length < 0 or self.width < 0:
@@ -135,13 +137,13 @@ class Band:
         """The complete causal site over ``length`` positions: n(n − 1)/2 edges."""
         return cls(length, max(length - 1, 0))
 
-    def edge_list(self, name: str = "local") -> EdgeList:
-        """The same edges one by one, all of the type ``name``, ordered by ``later`` and then ``earlier``."""
+    def edge_list(self) -> EdgeList:
+        """The same edges one by one, ordered by ``later`` and then ``earlier``; a band without a name is "untyped"."""
         offsets = np.arange(min(self.width, max(self.length - 1, 0)), 0, -1)
         later, offset = np.broadcast_arrays(np.arange(self.length)[:, None], offsets[None, :])
         inside = offset <= later
         later, earlier = later[inside], (later - offset)[inside]
-        return EdgeList(later, earlier, np.zeros(len(later), np.int8), (name,), self.length)
+        return EdgeList(later, earlier, np.zeros(len(later), np.int8), (self.name or "untyped",), self.length)
 
 
 Site = EdgeList | Band
@@ -151,11 +153,10 @@ Site = EdgeList | Band
 def pair_keys(edges: EdgeList) -> NDArray[np.int64]:
     """The distinct pairs of ``edges`` as sorted keys later·length + earlier, int64 ``(pairs,)``."""
     keys = edges.later * edges.length + edges.earlier
-    # Most lists are made in this order already, and looking is ten times cheaper than sorting.
-    if len(keys) < 2 or np.all(keys[1:] > keys[:-1]):
-        return keys
-    keys.sort()
-    return keys[np.concatenate(([True], keys[1:] > keys[:-1]))]
+    # Lists are made of runs that are in order already; a stable sort merges these instead of starting anew.
+    keys.sort(kind="stable")
+    new = keys[1:] > keys[:-1]
+    return keys if np.all(new) else keys[np.concatenate(([True], new))]
 
 
 def num_edges(site: Site) -> int:

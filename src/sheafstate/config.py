@@ -1,0 +1,209 @@
+"""The configuration of a Sheaf-State model: validated fields and presets, nothing else."""
+
+import dataclasses
+import difflib
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from sheafstate.errors import InputError
+from sheafstate.patches import HEAD_TYPES, INTERVAL_TYPES, PatchType
+
+__all__ = ["GLUINGS", "PRESETS", "QUANTIZATIONS", "RESTRICTIONS", "SITES", "SheafStateConfig"]
+
+GLUINGS = ("sheaf", "licence", "plain")
+SITES = ("sheaf", "window", "complete")
+RESTRICTIONS = ("identity", "learned", "frozen")
+QUANTIZATIONS = ("none", "int8", "int4", "ternary")
+
+PRESETS = {"tiny": 4, "small": 10, "base": 20}
+"""The dial of every preset: its number of layers. About 0.8 M, 12 M and 110 M parameters without embeddings."""
+
+
+def _mixture(depth: int) -> dict[str, int]:
+    """Heads per type at a depth: twice as many local ones as of any other type, growing with the width."""
+    share = max(1, depth // 4) if depth < 16 else depth // 8
+    return {kind.value: 2 * share if kind is PatchType.LOCAL else share for kind in HEAD_TYPES}
+
+
+def _preset_fields(depth: int) -> dict[str, Any]:
+    """The dial sets width, heads, experts and the degrees of the covers."""
+    width = 32 * depth
+    return {
+        "num_layers": depth,
+        "d_model": width,
+        "d_head": 32 if depth < 16 else 64,
+        "heads": _mixture(depth),
+        "d_ff": 3 * width // 4,
+        "num_experts": 4,
+        "d_expert": width // 8,
+    }
+
+
+class SheafStateConfig(PreTrainedConfig):
+    """Configuration of :class:`~sheafstate.SheafStateModel`.
+
+    Args:
+        vocab_size: number of tokens.
+        d_model: width of the residual stream (``hidden_size`` is an alias).
+        num_layers: number of layers (``num_hidden_layers`` is an alias).
+        heads: how many heads each patch type has, e.g. ``{"local": 2, "retrieval": 1}``. Types left out have none and
+            cost nothing.
+        d_head: width of a head's sections (its stalk); even.
+        d_state: width of the state of the types read by dynamics.
+        d_conv: taps of the convolution before the dynamics; 1 is none.
+        window: w, positions that a local head reads, itself included.
+        num_kept: s, first positions of a document that an instruction head keeps for good.
+        num_anchors: r_a, licensed anchors that an instruction head reads.
+        retrieval_degree: r, written positions of an address that a retrieval head reads.
+        num_addresses: K, addresses of a map; even.
+        d_address: width of the vectors that are hashed to addresses.
+        site: ``sheaf``, or the covers of the diagnosis and the baselines: ``window`` (every head local) and
+            ``complete`` (every head reads every earlier position, at quadratic cost).
+        gluing: ``sheaf`` (licence and compatibility), ``licence``, or ``plain`` (a concatenation, as in attention).
+        restriction: the maps to the overlap, ``identity``, ``learned`` or ``frozen`` (random).
+        output_gate: whether glued sections are gated by silu of a projection.
+        boundaries: whether the interval types have learned boundaries.
+        write_licence: whether retrieval heads choose what is written.
+        learned_addresses: whether the map to address vectors is trained.
+        typed_router: whether the experts' router sees the site.
+        d_ff: width of the shared SwiGLU.
+        num_experts: routed experts; 0 for none.
+        d_expert: width of a routed expert.
+        router_aux_loss_coef: weight of the gradient that balances the experts' load.
+        quantization: ``none``, ``int8``, ``int4`` or ``ternary`` weights with 8-bit activations.
+        rope_theta: base of the rotary embeddings.
+        norm_eps: epsilon of the RMS norms.
+        initializer_range: standard deviation of the embeddings; linear maps start at 1/sqrt(fan-in).
+        use_cache, tie_word_embeddings: as in transformers.
+        bos_token_id, eos_token_id, pad_token_id: ids of special tokens, if there are any.
+
+    Raises:
+        InputError: a value is impossible; the sentence names it and what is allowed.
+    """
+
+    model_type = "sheafstate"
+    attribute_map = {"hidden_size": "d_model", "num_hidden_layers": "num_layers"}  # noqa: RUF012
+    keys_to_ignore_at_inference = ["cache", "past_key_values", "site"]  # noqa: RUF012
+
+    vocab_size: int = 256
+    d_model: int = 128
+    num_layers: int = 4
+    heads: dict[str, int] | None = None
+    d_head: int = 32
+    d_state: int = 32
+    d_conv: int = 4
+    window: int = 32
+    num_kept: int = 4
+    num_anchors: int = 12
+    retrieval_degree: int = 16
+    num_addresses: int = 64
+    d_address: int = 16
+    site: str = "sheaf"
+    gluing: str = "sheaf"
+    restriction: str = "identity"
+    output_gate: bool = True
+    boundaries: bool = True
+    write_licence: bool = True
+    learned_addresses: bool = True
+    typed_router: bool = True
+    d_ff: int = 96
+    num_experts: int = 4
+    d_expert: int = 16
+    router_aux_loss_coef: float = 0.01
+    quantization: str = "none"
+    rope_theta: float = 10000.0
+    norm_eps: float = 1e-6
+    initializer_range: float = 0.02
+    use_cache: bool = True
+    tie_word_embeddings: bool = True
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    pad_token_id: int | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.heads is None:
+            self.heads = _mixture(PRESETS["tiny"])
+        super().__post_init__(**kwargs)
+        self._check()
+
+    @classmethod
+    def from_preset(cls, preset: str, **overrides: Any) -> "SheafStateConfig":
+        """A configuration from one dial (``tiny``, ``small``, ``base``) with any field set apart.
+
+        Raises:
+            InputError: unknown preset or field.
+        """
+        if preset not in PRESETS:
+            raise InputError(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}")
+        known = {field.name for field in dataclasses.fields(cls)} | set(cls.attribute_map)
+        for name in overrides:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                raise InputError(f"there is no field {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+        return cls(**(_preset_fields(PRESETS[preset]) | overrides))
+
+    @property
+    def covers(self) -> dict[PatchType, int]:
+        """Heads of every type in use, in the order in which heads are laid out; the site decides the types."""
+        if self.site != "sheaf":
+            return {PatchType.LOCAL: sum(self.heads.values())}
+        return {kind: self.heads[kind] for kind in HEAD_TYPES if self.heads.get(kind, 0)}
+
+    @property
+    def num_heads(self) -> int:
+        """Heads of all types."""
+        return sum(self.covers.values())
+
+    @property
+    def interval_types(self) -> tuple[PatchType, ...]:
+        """Types in use whose patches are ended by a learned boundary, in order."""
+        return tuple(kind for kind in INTERVAL_TYPES if kind in self.covers)
+
+    @property
+    def num_maps(self) -> int:
+        """Address maps: head i of memory and of retrieval both use map i."""
+        return max(self.covers.get(PatchType.MEMORY, 0), self.covers.get(PatchType.RETRIEVAL, 0))
+
+    def _check(self) -> None:
+        self._check_heads()
+        at_least = dict.fromkeys(
+            "vocab_size d_model num_layers d_head d_state d_conv window num_kept num_anchors retrieval_degree".split(), 1
+        )
+        at_least |= {"num_addresses": 2, "d_address": 1, "d_ff": 0, "num_experts": 0, "d_expert": 0}
+        for name, least in at_least.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        for name in ("d_head", "num_addresses"):
+            if getattr(self, name) % 2:
+                raise InputError(f"{name} must be even, not {getattr(self, name)}")
+        if self.num_experts and not self.d_expert:
+            raise InputError(f"d_expert must be at least 1 where there are experts, not {self.d_expert}")
+        choices = {"site": SITES, "gluing": GLUINGS, "restriction": RESTRICTIONS, "quantization": QUANTIZATIONS}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise InputError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+        for name in ("rope_theta", "norm_eps", "initializer_range"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+                raise InputError(f"{name} must be a positive number, not {value!r}")
+        if not isinstance(self.router_aux_loss_coef, int | float) or not 0 <= self.router_aux_loss_coef < float("inf"):
+            raise InputError(f"router_aux_loss_coef must be a number of at least 0, not {self.router_aux_loss_coef!r}")
+        switches = "output_gate boundaries write_licence learned_addresses typed_router use_cache tie_word_embeddings"
+        for name in switches.split():
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be true or false, not {getattr(self, name)!r}")
+
+    def _check_heads(self) -> None:
+        allowed = ", ".join(HEAD_TYPES)
+        if not isinstance(self.heads, dict):
+            raise InputError(f"heads must map patch types to counts, not {self.heads!r}")
+        for kind, count in self.heads.items():
+            if kind not in HEAD_TYPES and not (kind == PatchType.OUTPUT and count == 0):
+                raise InputError(f"heads names the patch type {kind!r}; the types that have heads are {allowed}")
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                raise InputError(f"heads.{kind} must be a whole number of at least 0, not {count!r}")
+        self.heads = {str(kind): count for kind, count in self.heads.items()}
+        if not sum(self.heads.values()):
+            raise InputError(f"heads must give at least one head to one of {allowed}")

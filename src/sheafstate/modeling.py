@@ -1,0 +1,374 @@
+"""The Hugging Face model: embed, blocks, readout. The mathematics is in ``nn``."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import GenerationMixin, PreTrainedModel, initialization
+from transformers.utils import ModelOutput
+
+from sheafstate.config import SheafStateConfig
+from sheafstate.edges import EdgeList
+from sheafstate.errors import InputError
+from sheafstate.nn.block import Block, BlockReport
+from sheafstate.nn.readout import Readout, next_token_loss
+from sheafstate.patches import HEAD_TYPES
+from sheafstate.rows import Arrangement, arrange
+from sheafstate.shapes import Float, Int, Tensor
+from sheafstate.state import SheafStateCache
+
+__all__ = ["LayerSite", "SheafStateCausalLMOutput", "SheafStateForCausalLM", "SheafStateModel", "SheafStateModelOutput"]
+
+# Arguments that libraries pass to every causal model and that mean nothing here.
+IGNORED_ARGUMENTS = frozenset(
+    "output_attentions cache_position token_type_ids cu_seq_lens_q cu_seq_lens_k max_length_q max_length_k "
+    "logits_processor is_first_iteration".split()
+)
+
+
+@dataclass(frozen=True)
+class LayerSite:
+    """The site that one layer used, in the columns of the input.
+
+    Attributes:
+        edges: typed relations of every row, with head (numbered within its type) and weight.
+        addresses: address of every position in every map, (B, M, T); -1 where masked. Empty where no type has addresses.
+        boundaries: probability that a patch of each interval type in use starts here, (B, I, T).
+        compatibility: c of every head, heads in the order of ``config.covers``, (B, H, T).
+        residual: sum of c_h e_h, (B, T).
+        experts: chosen expert, (B, T), or ``None`` without experts.
+    """
+
+    edges: list[EdgeList]
+    addresses: Int[Tensor, "B M T"]
+    boundaries: Float[Tensor, "B I T"]
+    compatibility: Float[Tensor, "B H T"]
+    residual: Float[Tensor, "B T"]
+    experts: Int[Tensor, "B T"] | None
+
+
+class _Output(ModelOutput):
+    """A model output whose state also has the name it had before transformers 5.24, without a warning."""
+
+    @property
+    def past_key_values(self) -> SheafStateCache | None:
+        """The same object as ``cache``."""
+        return self.cache
+
+
+@dataclass
+class SheafStateModelOutput(_Output):
+    """What :class:`SheafStateModel` returns.
+
+    Attributes:
+        last_hidden_state: (B, T, D).
+        cache: the state after the last position, where it was asked for; ``past_key_values`` is the same object.
+        hidden_states: the residual stream before every layer, and the normalised end.
+        site: a :class:`LayerSite` for every layer, where it was asked for.
+        aux_loss: mean over layers of the experts' balance loss (1 where the load is even), ``None`` without experts.
+    """
+
+    last_hidden_state: Tensor | None = None
+    cache: SheafStateCache | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    site: tuple[LayerSite, ...] | None = None
+    aux_loss: Tensor | None = None
+
+
+@dataclass
+class SheafStateCausalLMOutput(_Output):
+    """What :class:`SheafStateForCausalLM` returns.
+
+    Attributes:
+        loss: negative log-likelihood in nats, where labels were given. Its value holds nothing else; its gradient also
+            balances the experts' load.
+        logits: (B, T, V) or as many positions as ``logits_to_keep`` says, float32 or wider.
+        cache, past_key_values, hidden_states, site, aux_loss: as in :class:`SheafStateModelOutput`.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    cache: SheafStateCache | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    site: tuple[LayerSite, ...] | None = None
+    aux_loss: Tensor | None = None
+
+
+class SheafStatePreTrainedModel(PreTrainedModel):
+    """Initialisation and loading, shared by the models."""
+
+    config_class = SheafStateConfig
+    config: SheafStateConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["Block"]  # noqa: RUF012
+    _is_stateful = True
+    _supports_sdpa = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if hasattr(module, "initial_values"):
+            for name, value in module.initial_values().items():
+                initialization.copy_(getattr(module, name), value)
+        else:
+            super()._init_weights(module)
+
+
+class SheafStateModel(SheafStatePreTrainedModel):
+    """Embedding and layers. Time and memory are linear in the length but for ``site="complete"``.
+
+    Args:
+        config: the configuration.
+    """
+
+    def __init__(self, config: SheafStateConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.layers = nn.ModuleList([Block(config) for _ in range(config.num_layers)])
+        self.norm = nn.RMSNorm(config.d_model, config.norm_eps)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The token embedding."""
+        return self.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Replace the token embedding."""
+        self.embed_tokens = value
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        document_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        cache: SheafStateCache | None = None,
+        past_key_values: SheafStateCache | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_site: bool = False,
+        return_dict: bool | None = None,
+        seq_idx: Tensor | None = None,
+        **kwargs: Any,
+    ) -> SheafStateModelOutput | tuple:
+        """Run the layers.
+
+        Args:
+            input_ids: (B, T); or ``inputs_embeds``, (B, T, D).
+            attention_mask: (B, T) or (B, past + T), 0 where a column is padding; padding may stand anywhere.
+            document_ids: (B, T); runs of equal ids neither see nor influence each other. ``seq_idx`` is the same.
+            position_ids: (B, T); only used to find documents: one starts where they restart.
+            cache: what an earlier call returned, also accepted as ``past_key_values``; it takes on the new state.
+            use_cache: whether to return the state.
+            output_hidden_states: whether to return the residual streams.
+            output_site: whether to return every layer's site with its edges; not with a filled cache.
+            return_dict: ``False`` for a tuple.
+            **kwargs: arguments that libraries pass to every model and that mean nothing here; others are refused.
+        """
+        unknown = kwargs.keys() - IGNORED_ARGUMENTS
+        if unknown:
+            raise TypeError(f"forward() got an unexpected argument {sorted(unknown)[0]!r}")
+        if (input_ids is None) == (inputs_embeds is None):
+            raise InputError("give exactly one of input_ids and inputs_embeds")
+        cache = self._cache(cache if cache is not None else past_key_values, use_cache)
+        carried = None if cache is None else cache.rows
+        if output_site and carried is not None:
+            raise InputError("output_site needs the whole text in one call, not a filled cache")
+        x = self._embed(input_ids) if inputs_embeds is None else inputs_embeds
+        documents = document_ids if document_ids is not None else seq_idx
+        past = 0 if cache is None else cache.get_seq_length()
+        arrangement = arrange(x.shape[:2], x.device, attention_mask, documents, position_ids, carried, past)
+        x = arrangement.compact(x)
+        streams, sites, balance = [], [], []
+        for index, block in enumerate(self.layers):
+            streams.append(x)
+            x, report = self._run(block, x, arrangement, cache, index, output_site)
+            if report.load is not None:
+                balance.append(report.load.balance)
+            if output_site:
+                sites.append(layer_site(self.config, report, arrangement))
+        if cache is not None:
+            cache.rows = arrangement.state
+        x = arrangement.restore(self.norm(x))
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        output = SheafStateModelOutput(
+            last_hidden_state=x,
+            cache=cache,
+            hidden_states=(*(arrangement.restore(s) for s in streams), x) if wanted else None,
+            site=tuple(sites) if output_site else None,
+            aux_loss=torch.stack(balance).mean() / arrangement.rows.length.sum().clamp(min=1) if balance else None,
+        )
+        return output.to_tuple() if return_dict is False else output
+
+    def _embed(self, input_ids: Tensor) -> Tensor:
+        if input_ids.dim() != 2 or not input_ids.shape[1]:
+            raise InputError(f"input_ids must have shape (rows, positions) with at least one position, not {tuple(input_ids.shape)}")
+        return self.embed_tokens(input_ids)
+
+    def _cache(self, cache: Any, use_cache: bool | None) -> SheafStateCache | None:
+        if cache is not None and not isinstance(cache, SheafStateCache):
+            raise InputError(f"cache must be one that this model returned, not a {type(cache).__name__}")
+        if use_cache is None:
+            use_cache = self.config.use_cache and not self.training
+        return SheafStateCache(len(self.layers)) if cache is None and use_cache else cache
+
+    def _run(
+        self, block: Block, x: Tensor, arrangement: Arrangement, cache: SheafStateCache | None, index: int, with_edges: bool
+    ) -> tuple[Tensor, BlockReport]:
+        """One layer; its new state goes into the cache."""
+        state = None if cache is None else cache.layers[index].state
+        arguments = (x, arrangement.rows, state, cache is not None, with_edges)
+        if self.gradient_checkpointing and self.training:
+            x, state, report = self._gradient_checkpointing_func(block.__call__, *arguments)
+        else:
+            x, state, report = block(*arguments)
+        if cache is not None:
+            cache.layers[index].replace(state, x.shape[1])
+        return x, report
+
+
+def layer_site(config: SheafStateConfig, report: BlockReport, arrangement: Arrangement) -> LayerSite:
+    """A block's report in the columns of the input."""
+    site, rows = report.site, arrangement.rows
+    batch, length = rows.valid.shape
+    wide = report.glued.residual
+
+    def by_column(tensor: Tensor | None, none: Tensor) -> Tensor:
+        return none if tensor is None else arrangement.restore(tensor).transpose(1, 2)
+
+    addresses = None if site.address is None else site.address.transpose(1, 2).masked_fill(~rows.valid[..., None], -1)
+    boundaries = None if site.log_carry is None else 1 - site.log_carry.exp()
+    return LayerSite(
+        edges=_edge_lists(report, arrangement),
+        addresses=by_column(addresses, rows.segment.new_zeros(batch, 0, length)),
+        boundaries=by_column(boundaries, wide.new_zeros(batch, 0, length)).detach(),
+        compatibility=by_column(report.glued.compatibility, wide).detach(),
+        residual=arrangement.restore(report.glued.residual).detach(),
+        experts=None if report.load is None else arrangement.restore(report.load.choice),
+    )
+
+
+def _edge_lists(report: BlockReport, arrangement: Arrangement) -> list[EdgeList]:
+    batch, length = arrangement.rows.valid.shape
+    parts = []
+    for kind, section in report.sections.items():
+        edges = section.edges
+        later, earlier = (arrangement.columns(edges.row, at) for at in (edges.later, edges.earlier))
+        code = torch.full_like(later, HEAD_TYPES.index(kind))
+        parts.append((edges.row, later, earlier, code, edges.head, edges.weight.float()))
+    row, later, earlier, code, head, weight = (torch.cat(column).cpu() for column in zip(*parts, strict=True))
+    names = tuple(kind.value for kind in HEAD_TYPES)
+    lists = []
+    for r in range(batch):
+        mine = row == r
+        columns = [tensor[mine].numpy() for tensor in (later, earlier, code)]
+        lists.append(EdgeList(*columns, names, length, heads=head[mine].numpy(), weights=weight[mine].numpy()))
+    return lists
+
+
+class SheafStateForCausalLM(SheafStatePreTrainedModel, GenerationMixin):
+    """The model with its readout: next-token logits, loss, generation.
+
+    Args:
+        config: the configuration.
+    """
+
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: SheafStateConfig) -> None:
+        super().__init__(config)
+        self.model = SheafStateModel(config)
+        self.lm_head = Readout(config)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        document_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        cache: SheafStateCache | None = None,
+        past_key_values: SheafStateCache | None = None,
+        use_cache: bool | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_site: bool = False,
+        logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: Tensor | int | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> SheafStateCausalLMOutput | tuple:
+        """Predict the next token at every position.
+
+        Args:
+            labels: (B, T), -100 where there is nothing to predict; they are shifted here, so they may be ``input_ids``.
+            logits_to_keep: how many last columns get logits (0 for all), or their indices.
+            num_items_in_batch: divisor of the summed loss instead of the number of labels.
+            input_ids, attention_mask, document_ids, position_ids, inputs_embeds, cache, past_key_values, use_cache,
+            output_hidden_states, output_site, return_dict, **kwargs: as in :meth:`SheafStateModel.forward`.
+        """
+        body = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            document_ids=document_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            cache=cache,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+            output_hidden_states=output_hidden_states,
+            output_site=output_site,
+            **kwargs,
+        )
+        x = body.last_hidden_state
+        if labels is not None and not isinstance(logits_to_keep, int):
+            raise InputError("with labels, logits_to_keep must be a number of last columns, not indices")
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else logits_to_keep
+        logits = self.lm_head(x if isinstance(kept, int) else x[:, kept])
+        loss = None
+        if labels is not None:
+            loss = self._loss(logits, labels, num_items_in_batch, body.aux_loss)
+        output = SheafStateCausalLMOutput(
+            loss=loss,
+            logits=logits,
+            cache=body.cache,
+            hidden_states=body.hidden_states,
+            site=body.site,
+            aux_loss=body.aux_loss,
+        )
+        return output.to_tuple() if return_dict is False else output
+
+    def _loss(self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None, aux_loss: Tensor | None) -> Tensor:
+        targets = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:].to(logits.device)
+        targets = targets[:, targets.shape[1] - logits.shape[1] :]
+        loss = next_token_loss(logits, targets, num_items)
+        if aux_loss is not None and self.training and self.config.router_aux_loss_coef:
+            # the value stays the likelihood's; only the gradient learns of the load
+            share = 1.0 if num_items is None else (targets != -100).sum() / num_items
+            loss = loss + self.config.router_aux_loss_coef * share * (aux_loss - aux_loss.detach())
+        return loss
+
+    def prepare_inputs_for_generation(
+        self, input_ids: Tensor, document_ids: Tensor | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """What generation passes to a step; new tokens belong to the last document."""
+        inputs = super().prepare_inputs_for_generation(input_ids, **kwargs)
+        if document_ids is not None:
+            missing = input_ids.shape[1] - document_ids.shape[1]
+            document_ids = torch.cat([document_ids, document_ids[:, -1:].expand(-1, max(missing, 0))], 1)
+            step = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
+            inputs["document_ids"] = document_ids[:, -step.shape[1] :]
+        return inputs
+
+    def _prepare_cache_for_generation(
+        self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
+        """Generation carries this model's state, whatever cache the configuration names."""
+        if model_kwargs.get("cache") is not None:
+            super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        elif generation_config.use_cache is not False:
+            model_kwargs["cache"] = SheafStateCache(self.config.num_layers)

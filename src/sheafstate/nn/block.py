@@ -1,0 +1,105 @@
+"""One layer; the formula of the model stands here.
+
+h        = norm(x)
+site     = Site(h)
+sections = Dynamics(h, site) + Transport(h, site)
+y, c     = Gluing(sections, h, site)
+x        = x + y
+x        = x + Experts(norm(x), site, c)
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from sheafstate.config import SheafStateConfig
+from sheafstate.nn.dynamics import Dynamics, DynamicsState
+from sheafstate.nn.experts import Experts, Load
+from sheafstate.nn.gluing import Glued, Gluing
+from sheafstate.nn.quant_linear import QuantLinear
+from sheafstate.nn.records import Rows, Sections, Site, split_channels
+from sheafstate.nn.site import LearnedSite
+from sheafstate.nn.transport import Transport, TransportState
+from sheafstate.shapes import Float, Tensor
+
+__all__ = ["Block", "BlockReport", "BlockState", "initialize"]
+
+
+@dataclass(frozen=True)
+class BlockState:
+    """What a layer carries from call to call."""
+
+    dynamics: DynamicsState
+    transport: TransportState
+
+
+@dataclass(frozen=True)
+class BlockReport:
+    """What a layer did: its site, its sections with their edges, what gluing and routing made of them."""
+
+    site: Site
+    sections: Sections
+    glued: Glued
+    load: Load | None
+
+
+class Block(nn.Module):
+    """A layer of the model: one input projection, then the letters of the tuple in their order."""
+
+    def __init__(self, config: SheafStateConfig) -> None:
+        super().__init__()
+        self.covers = tuple(config.covers)
+        self.norm = nn.RMSNorm(config.d_model, config.norm_eps)
+        self.site = LearnedSite(config)
+        self.dynamics = Dynamics(config)
+        self.transport = Transport(config)
+        self.gluing = Gluing(config)
+        self.expert_norm = nn.RMSNorm(config.d_model, config.norm_eps)
+        self.experts = Experts(config)
+        parts = (self.site, self.dynamics, self.transport, self.gluing)
+        self.layout = {name: width for part in parts for name, width in part.channels().items()}
+        self.in_proj = QuantLinear(config.d_model, sum(self.layout.values()), config.quantization)
+        initialize(self)
+
+    def initial_state(self, batch: int, like: Tensor) -> BlockState:
+        """The state before the first token."""
+        return BlockState(self.dynamics.initial_state(batch, like), self.transport.initial_state(batch, like))
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        rows: Rows,
+        state: BlockState | None = None,
+        keep_state: bool = False,
+        with_edges: bool = False,
+    ) -> tuple[Float[Tensor, "B T D"], BlockState | None, BlockReport]:
+        """Apply the layer.
+
+        Args:
+            x: residual stream of compacted rows.
+            rows: which positions exist, and their documents.
+            state: what the last call left, or ``None``.
+            keep_state: whether to return the state after the last position.
+            with_edges: whether to list the relations used.
+        """
+        h = self.norm(x)
+        channels = split_channels(self.layout, self.in_proj(h))
+        site = self.site(h, channels, rows)
+        carried = (None, None) if state is None else (state.dynamics, state.transport)
+        flowed, dynamics = self.dynamics(channels, site, carried[0], keep_state, with_edges)
+        moved, transport = self.transport(channels, site, carried[1], keep_state, with_edges)
+        sections = {kind: (flowed | moved)[kind] for kind in self.covers}
+        y, glued = self.gluing(sections, channels)
+        x = x + y
+        refined, load = self.experts(self.expert_norm(x), site, glued.compatibility)
+        kept = BlockState(dynamics, transport) if keep_state else None
+        return x + refined, kept, BlockReport(site, sections, glued, load)
+
+
+@torch.no_grad()
+def initialize(module: nn.Module) -> None:
+    """Set every parameter and buffer in a tree of modules that states its initial values."""
+    for part in module.modules():
+        for name, value in part.initial_values().items() if hasattr(part, "initial_values") else ():
+            getattr(part, name).copy_(value)

@@ -1,0 +1,116 @@
+"""E: a shared SwiGLU and small experts whose router sees the site. Source: DESIGN §3, Experts."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from sheafstate.config import SheafStateConfig
+from sheafstate.nn.quant_linear import quantize_inputs_and_weights
+from sheafstate.nn.records import Rows, Site
+from sheafstate.ops.quantize import Quantization
+from sheafstate.ops.route import routed_swiglu, routed_swiglu_reference, swiglu
+from sheafstate.shapes import Float, Int, Tensor
+
+__all__ = ["Experts", "Load", "balance_loss"]
+
+
+@dataclass(frozen=True)
+class Load:
+    """How the router spread the positions.
+
+    Attributes:
+        choice: chosen expert of every position.
+        probabilities: the router's distribution.
+        balance: sum over documents of (positions x E sum_e f_e P_e); divide by the positions for the auxiliary loss.
+    """
+
+    choice: Int[Tensor, "B T"]
+    probabilities: Float[Tensor, "B T E"]
+    balance: Float[Tensor, ""]
+
+
+def balance_loss(choice: Int[Tensor, "B T"], probabilities: Float[Tensor, "B T E"], rows: Rows) -> Float[Tensor, ""]:
+    """Token-weighted sum over documents of E sum_e f_e P_e, f the share of positions and P the mean probability.
+
+    Documents are balanced each for itself, so that packing, padding, processes and accumulation change nothing.
+    Source: Fedus et al., "Switch Transformers" (2021), equation 4.
+    """
+    batch, _, experts = probabilities.shape
+    documents = rows.segment.shape[1] + 1
+    number = (rows.segment + torch.arange(batch, device=choice.device)[:, None] * documents).flatten()
+    valid = rows.valid.flatten()[:, None].to(probabilities.dtype)
+    chosen = functional.one_hot(choice.flatten(), experts).to(probabilities.dtype) * valid
+    blank = probabilities.new_zeros(batch * documents, experts)
+    counts = blank.index_add(0, number, chosen)
+    mass = blank.index_add(0, number, probabilities.flatten(0, 1) * valid)
+    positions = counts.sum(-1).clamp(min=1)
+    return experts * ((counts * mass).sum(-1) / positions).sum()
+
+
+class Experts(nn.Module):
+    """Shared SwiGLU plus the top-1 expert, weighted by its probability; no token is dropped."""
+
+    def __init__(self, config: SheafStateConfig) -> None:
+        super().__init__()
+        d, self.num_experts = config.d_model, config.num_experts
+        self.quantization = Quantization(config.quantization)
+        self.down_scale = 1 / math.sqrt(2 * config.num_layers)
+        self.shared = config.d_ff > 0
+        if self.shared:
+            self.shared_up = nn.Parameter(torch.empty(2 * config.d_ff, d))
+            self.shared_down = nn.Parameter(torch.empty(d, config.d_ff))
+        if self.num_experts:
+            self.up = nn.Parameter(torch.empty(self.num_experts, 2 * config.d_expert, d))
+            self.down = nn.Parameter(torch.empty(self.num_experts, d, config.d_expert))
+            self.router = nn.Parameter(torch.empty(self.num_experts, d))
+        self.pools = list(config.covers.values())
+        self.boundaries = len(config.interval_types) if config.boundaries else 0
+        self.typed = bool(self.num_experts) and config.typed_router
+        if self.typed:
+            self.site_router = nn.Parameter(torch.empty(self.num_experts, len(self.pools) + self.boundaries))
+
+    def initial_values(self) -> dict[str, Tensor]:
+        """Fan-in scaled weights; expert e prefers, at first, the e-th type in use (its home)."""
+        values = {}
+        for name in ("shared_up", "shared_down", "up", "down", "router"):
+            weight = getattr(self, name, None)
+            if weight is not None:
+                scale = self.down_scale if name.endswith("down") else 1.0
+                values[name] = torch.randn(weight.shape) * scale / math.sqrt(weight.shape[-1])
+        if self.num_experts:
+            values["router"] = values["router"] * 0.1
+        if self.typed:
+            home = torch.arange(self.num_experts) % len(self.pools)
+            values["site_router"] = functional.one_hot(home, self.site_router.shape[1]).float()
+        return values
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], site: Site, compatibility: Float[Tensor, "B T H"]
+    ) -> tuple[Float[Tensor, "B T D"], Load | None]:
+        """Refine every position."""
+        y = torch.zeros_like(x)
+        if self.shared:
+            y = swiglu(*quantize_inputs_and_weights(x, self.quantization, self.shared_up, self.shared_down))
+        if not self.num_experts:
+            return y, None
+        probabilities = self._route(x, site, compatibility)
+        weight, choice = probabilities.max(-1)
+        inputs, up, down = quantize_inputs_and_weights(x, self.quantization, self.up, self.down)
+        run = routed_swiglu_reference if torch.compiler.is_compiling() else routed_swiglu
+        routed = run(inputs.flatten(0, 1), choice.flatten(), up, down).unflatten(0, x.shape[:2])
+        load = Load(choice, probabilities, balance_loss(choice, probabilities, site.rows))
+        return y + weight[..., None].to(x.dtype) * routed, load
+
+    def _route(self, x: Tensor, site: Site, compatibility: Tensor) -> Float[Tensor, "B T E"]:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            logits = functional.linear(x.to(wide), self.router.to(wide))
+            if self.typed:
+                seen = [part.mean(-1) for part in compatibility.split(self.pools, -1)]
+                if self.boundaries:
+                    seen += list((1 - site.log_carry.exp()).unbind(-1))
+                logits = logits + functional.linear(torch.stack(seen, -1).to(wide), self.site_router.to(wide))
+            return logits.softmax(-1)

@@ -1,0 +1,123 @@
+"""The records that pass between the parts of a layer, and how to map a function over the tensors of one."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from sheafstate.patches import PatchType
+from sheafstate.shapes import Bool, Float, Int, Tensor
+
+__all__ = ["Edges", "Rows", "Section", "Sections", "Site", "map_tensors", "split_channels"]
+
+Record = TypeVar("Record")
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], record: Record) -> Record:
+    """A copy of a record with the function applied to every tensor in it, through nested records, tuples and lists."""
+    if isinstance(record, torch.Tensor):
+        return function(record)
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        changed = {field.name: map_tensors(function, getattr(record, field.name)) for field in dataclasses.fields(record)}
+        return dataclasses.replace(record, **changed)
+    if isinstance(record, (tuple, list)):
+        return type(record)(map_tensors(function, item) for item in record)
+    return record
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which positions of compacted rows exist, and which document each belongs to.
+
+    Attributes:
+        segment: number of the document, counted from the state that came in: 0 continues it, (B, T). Past a row's end it
+            repeats the last one.
+        start: whether a document starts here.
+        offset: position inside its document, counted over earlier calls.
+        valid: whether the position exists; a row's unmasked positions come first.
+        length: unmasked positions of every row, (B,).
+    """
+
+    segment: Int[Tensor, "B T"]
+    start: Bool[Tensor, "B T"]
+    offset: Int[Tensor, "B T"]
+    valid: Bool[Tensor, "B T"]
+    length: Int[Tensor, " B"]
+
+    def last_segment(self) -> Int[Tensor, " B"]:
+        """The document that each row ends in."""
+        return self.segment[:, -1]
+
+    def final(self, values: Tensor, count: int) -> Tensor:
+        """The last ``count`` positions of every row, where ``values`` (B, count + T, ...) has a carried head of ``count``."""
+        index = self.length[:, None] + torch.arange(count, device=values.device)
+        index = index.reshape(*index.shape, *(1,) * (values.dim() - 2)).expand(-1, -1, *values.shape[2:])
+        return values.gather(1, index)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A layer's site: written once from h, read-only afterwards. Fields of types that are not in use are ``None``.
+
+    Attributes:
+        rows: the rows.
+        vectors: unit vectors z of every address map.
+        address: their addresses.
+        log_unity: log max(u, 1e-6), u the partition of unity; no gradient.
+        log_carry: log (1 - b) of every interval type in use, b its boundary.
+        log_write: log-licence with which each retrieval head writes a position, minus infinity where it does not.
+        log_anchor: log-licence with which each instruction head makes a position an anchor, likewise.
+    """
+
+    rows: Rows
+    vectors: Float[Tensor, "B M T a"] | None = None
+    address: Int[Tensor, "B M T"] | None = None
+    log_unity: Float[Tensor, "B M T"] | None = None
+    log_carry: Float[Tensor, "B T I"] | None = None
+    log_write: Float[Tensor, "B W T"] | None = None
+    log_anchor: Float[Tensor, "B Z T"] | None = None
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Relations used: position ``later`` of row ``row`` read ``earlier`` in head ``head`` of its type, this strongly."""
+
+    row: Int[Tensor, " n"]
+    later: Int[Tensor, " n"]
+    earlier: Int[Tensor, " n"]
+    head: Int[Tensor, " n"]
+    weight: Float[Tensor, " n"]
+
+    @staticmethod
+    def of(exists: Bool[Tensor, "B T h r"], earlier: Int[Tensor, "B T h r"], weight: Float[Tensor, "B T h r"]) -> "Edges":
+        """Edges from a table of what each position reads; self-edges are no relations and are left out."""
+        later = torch.arange(exists.shape[1], device=exists.device)[None, :, None, None]
+        row, position, head, column = (exists & (earlier != later)).nonzero(as_tuple=True)
+        chosen = row, position, head, column
+        return Edges(row, position, earlier[chosen], head, weight[chosen].detach())
+
+
+@dataclass(frozen=True)
+class Section:
+    """The sections of one type's heads.
+
+    Attributes:
+        values: one vector per head and position.
+        mass: 1 - (weight on null), or ``None`` where it is 1.
+        edges: the relations used, where they were asked for.
+    """
+
+    values: Float[Tensor, "B T h P"]
+    mass: Float[Tensor, "B T h"] | None = None
+    edges: Edges | None = None
+
+
+Sections = dict[PatchType, Section]
+"""The sections of a layer by type, in the order of the configuration's covers."""
+
+
+def split_channels(layout: dict[str, int], tensor: Tensor) -> dict[str, Tensor]:
+    """Split the last axis into named channels."""
+    return dict(zip(layout, tensor.split(list(layout.values()), -1), strict=True))

@@ -1,0 +1,113 @@
+"""C and J: the site of a layer. Addresses, boundaries and licences that say which patches cover each position."""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from sheafstate.config import SheafStateConfig
+from sheafstate.nn.records import Rows, Site
+from sheafstate.ops.address import assign_addresses, unit_vectors
+from sheafstate.patches import PatchType
+from sheafstate.shapes import Float, Tensor
+
+__all__ = ["LearnedSite"]
+
+BOUNDARY_BIAS = -4.0
+WRITE_BIAS = 2.0
+ANCHOR_BIAS = -1.53
+"""A unit normal is above 1.53 one time in 16: the rate of anchors at first."""
+SMALLEST_LICENCE = 1e-12
+SMALLEST_UNITY = 1e-6
+
+
+def log_licence(logit: Tensor) -> Tensor:
+    """log of relu(2 sigmoid(logit) - 1) = relu(tanh(logit / 2)); minus infinity at and below the threshold."""
+    licensed = logit > 0
+    size = torch.tanh(torch.where(licensed, logit, 1.0) / 2).clamp(min=SMALLEST_LICENCE)
+    return torch.where(licensed, size.log(), -torch.inf)
+
+
+class LearnedSite(nn.Module):
+    """Makes the site record from projections of h. Source: DESIGN §3, Boundaries and Addresses.
+
+    Args:
+        config: says which types are in use and how addresses are made.
+    """
+
+    def __init__(self, config: SheafStateConfig) -> None:
+        super().__init__()
+        covers = config.covers
+        self.maps, self.d_address = config.num_maps, config.d_address
+        self.intervals = len(config.interval_types) if config.boundaries else 0
+        self.writers = covers.get(PatchType.RETRIEVAL, 0)
+        self.learned_writes = self.writers if config.write_licence else 0
+        self.anchors = covers.get(PatchType.INSTRUCTION, 0)
+        self.num_kept = config.num_kept
+        if self.maps:
+            shape = (self.maps, self.d_address, config.num_addresses // 2)
+            self.register_buffer("directions", torch.empty(shape))
+            if not config.learned_addresses:
+                self.register_buffer("projection", torch.empty(self.maps * self.d_address, config.d_model))
+        self.frozen_addresses = bool(self.maps) and not config.learned_addresses
+        if self.intervals:
+            self.boundary_bias = nn.Parameter(torch.empty(self.intervals))
+        if self.learned_writes:
+            self.write_bias = nn.Parameter(torch.empty(self.learned_writes))
+        if self.anchors:
+            self.anchor_bias = nn.Parameter(torch.empty(self.anchors))
+
+    def channels(self) -> dict[str, int]:
+        """What this part needs of the layer's input projection."""
+        return {
+            "address": 0 if self.frozen_addresses else self.maps * self.d_address,
+            "boundary": self.intervals,
+            "write": self.learned_writes,
+            "anchor": self.anchors,
+        }
+
+    def initial_values(self) -> dict[str, Tensor]:
+        """Biases and the fixed random directions at initialisation."""
+        values = {}
+        if self.maps:
+            values["directions"] = torch.randn(self.directions.shape)
+        if self.frozen_addresses:
+            values["projection"] = torch.randn(self.projection.shape) / math.sqrt(self.projection.shape[1])
+        if self.intervals:
+            values["boundary_bias"] = torch.full((self.intervals,), BOUNDARY_BIAS)
+        if self.learned_writes:
+            values["write_bias"] = torch.full((self.learned_writes,), WRITE_BIAS)
+        if self.anchors:
+            values["anchor_bias"] = torch.full((self.anchors,), ANCHOR_BIAS)
+        return values
+
+    def forward(self, h: Float[Tensor, "B T D"], channels: dict[str, Tensor], rows: Rows) -> Site:
+        """Write the site of every position."""
+        vectors = address = log_unity = log_carry = log_write = log_anchor = None
+        if self.maps:
+            raw = functional.linear(h, self.projection.to(h.dtype)) if self.frozen_addresses else channels["address"]
+            vectors = unit_vectors(raw.unflatten(-1, (self.maps, self.d_address)).transpose(1, 2))
+            address, unity = assign_addresses(vectors.detach(), self.directions)
+            log_unity = unity.clamp(min=SMALLEST_UNITY).log()
+        if self.intervals:
+            log_carry = functional.logsigmoid(-self._wide(channels["boundary"], self.boundary_bias))
+        if self.writers:
+            log_write = self._log_write(channels, rows)
+        if self.anchors:
+            licence = log_licence(self._wide(channels["anchor"], self.anchor_bias)).transpose(1, 2)
+            after_kept = (rows.valid & (rows.offset >= self.num_kept))[:, None]
+            log_anchor = licence.masked_fill(~after_kept, -torch.inf)
+        return Site(rows, vectors, address, log_unity, log_carry, log_write, log_anchor)
+
+    def _log_write(self, channels: dict[str, Tensor], rows: Rows) -> Tensor:
+        if self.learned_writes:
+            licence = log_licence(self._wide(channels["write"], self.write_bias)).transpose(1, 2)
+        else:
+            licence = channels["write"].new_zeros(rows.valid.shape[0], self.writers, rows.valid.shape[1])
+        return licence.masked_fill(~rows.valid[:, None], -torch.inf)
+
+    @staticmethod
+    def _wide(logit: Tensor, bias: Tensor) -> Tensor:
+        """Logits in float32 or wider."""
+        return logit.to(torch.promote_types(logit.dtype, torch.float32)) + bias

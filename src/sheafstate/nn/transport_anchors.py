@@ -1,0 +1,137 @@
+"""The instruction cover: the first s positions of the document, kept for good, and the last licensed anchors.
+
+Both are bands of the natural ordering with few written positions; their softmaxes are joined into one.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from sheafstate.config import SheafStateConfig
+from sheafstate.nn.records import Edges, Rows, Section, Site
+from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, written_slots
+from sheafstate.shapes import Bool, Float, Int, Tensor
+
+__all__ = ["AnchorReader", "AnchorState"]
+
+
+@dataclass(frozen=True)
+class AnchorState:
+    """What instruction heads keep; the newest entry of each ring is the last.
+
+    Attributes:
+        kept_keys, kept_values: the first s positions of the document.
+        keys, values: the last r_a anchors.
+        log_weight: their log-licences, minus infinity where there is no anchor.
+    """
+
+    kept_keys: Float[Tensor, "B H s P"]
+    kept_values: Float[Tensor, "B H s P"]
+    keys: Float[Tensor, "B H r P"]
+    values: Float[Tensor, "B H r P"]
+    log_weight: Float[Tensor, "B H r"]
+
+
+@dataclass(frozen=True)
+class _Band:
+    """One of the two bands in extended rows, whose first ``before`` positions are carried; heads are rows here."""
+
+    k: Float[Tensor, "R n P"]
+    v: Float[Tensor, "R n P"]
+    bias: Float[Tensor, "R n"]
+    slots: Int[Tensor, "R n"]
+    stop: Int[Tensor, "R n"]
+    first: Int[Tensor, "R n"]
+    degree: int
+    before: int
+
+    @classmethod
+    def lay_out(
+        cls, k: Tensor, v: Tensor, bias: Tensor, written: Bool[Tensor, "R n"], patch: Tensor, degree: int, before: int
+    ) -> "_Band":
+        slots, stop, first = written_slots(written, patch, inclusive=True)
+        along = slots[..., None].expand_as(k)
+        return cls(k.gather(1, along), v.gather(1, along), bias.gather(1, slots), slots, stop, first, degree, before)
+
+    def read(self, q: Float[Tensor, "R T P"], with_weights: bool) -> tuple[Tensor, ...]:
+        stop, first = self.stop[:, self.before :], self.first[:, self.before :]
+        return banded_softmax(q, self.k, self.v, stop, first, self.degree, self.bias, return_weights=with_weights)
+
+    def newest(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The last ``degree`` entries of the patch that each row ends in; log-weight minus infinity where none is."""
+        slot, exists = band_pairs(self.stop[:, -1:], self.first[:, -1:], self.degree)
+        slot, exists = slot[:, 0].clamp(min=0), exists[:, 0]
+        along = slot[..., None].expand(-1, -1, self.k.shape[-1])
+        bias = self.bias.gather(1, slot).masked_fill(~exists, -torch.inf)
+        return self.k.gather(1, along), self.v.gather(1, along), bias
+
+    def edges(self, rows: Rows, weights: Tensor, share: Tensor, heads: int) -> Edges:
+        slot, exists = band_pairs(self.stop, self.first, self.degree)
+        earlier = self.slots.gather(1, slot.clamp(min=0).flatten(1)).unflatten(1, slot.shape[1:])
+        by_head = [t.unflatten(0, (-1, heads)).transpose(1, 2) for t in (exists, earlier, weights * share[..., None])]
+        return Edges.of(by_head[0] & rows.valid[..., None, None], *by_head[1:])
+
+
+class AnchorReader(nn.Module):
+    """Attention to the kept positions and the licensed anchors, without positions."""
+
+    def __init__(self, config: SheafStateConfig, heads: int) -> None:
+        super().__init__()
+        self.heads, self.d_head = heads, config.d_head
+        self.num_kept, self.num_anchors = config.num_kept, config.num_anchors
+        self.width = 3 * heads * config.d_head
+
+    def initial_state(self, batch: int, like: Tensor) -> AnchorState:
+        """Nothing kept, no anchor."""
+        kept = like.new_zeros(batch, self.heads, self.num_kept, self.d_head)
+        ring = like.new_zeros(batch, self.heads, self.num_anchors, self.d_head)
+        wide = torch.promote_types(like.dtype, torch.float32)
+        return AnchorState(kept, kept, ring, ring, torch.full(ring.shape[:-1], -torch.inf, dtype=wide, device=like.device))
+
+    def forward(
+        self, x: Float[Tensor, "B T C"], site: Site, state: AnchorState | None, keep_state: bool, with_edges: bool
+    ) -> tuple[Section, AnchorState | None]:
+        """Read what is kept and the last anchors of every position's document."""
+        rows, batch = site.rows, x.shape[0]
+        q, k, v = (t.transpose(1, 2) for t in x.unflatten(-1, (3 * self.heads, self.d_head)).chunk(3, 2))
+        bands = self._kept_band(rows, k, v, state), self._anchor_band(site, k, v, state)
+        q = (q * self.d_head**-0.5).flatten(0, 1)
+        read = [band.read(q, with_edges) for band in bands]
+        section, _, shares = join_softmax([(part[0], part[1]) for part in read])
+        section = section.unflatten(0, (batch, self.heads)).transpose(1, 2)
+        edges = None
+        if with_edges:
+            kept, anchors = (b.edges(rows, r[2], s, self.heads) for b, r, s in zip(bands, read, shares, strict=True))
+            edges = Edges(*(torch.cat([getattr(kept, f), getattr(anchors, f)]) for f in Edges.__dataclass_fields__))
+        return Section(section, None, edges), self._keep(bands, batch) if keep_state else None
+
+    def _kept_band(self, rows: Rows, k: Tensor, v: Tensor, state: AnchorState | None) -> _Band:
+        written, patch, before = rows.valid & (rows.offset < self.num_kept), rows.segment, 0
+        bias = k.new_zeros(k.shape[:3], dtype=torch.promote_types(k.dtype, torch.float32))
+        if state is not None:
+            before = self.num_kept
+            k, v = torch.cat([state.kept_keys.to(k.dtype), k], 2), torch.cat([state.kept_values.to(v.dtype), v], 2)
+            bias = torch.nn.functional.pad(bias, (before, 0))
+            # a ring of s entries holds as many as the document that goes on has positions, the newest last
+            age = before - torch.arange(before, device=k.device)
+            held = torch.where(rows.segment[:, :1] == 0, rows.offset[:, :1], 0)
+            written, patch = torch.cat([age <= held, written], 1), torch.nn.functional.pad(patch, (before, 0))
+        written, patch = (t.repeat_interleave(self.heads, 0) for t in (written, patch))
+        return _Band.lay_out(*(t.flatten(0, 1) for t in (k, v, bias)), written, patch, self.num_kept, before)
+
+    def _anchor_band(self, site: Site, k: Tensor, v: Tensor, state: AnchorState | None) -> _Band:
+        patch, weight, before = site.rows.segment, site.log_anchor, 0
+        if state is not None:
+            before = self.num_anchors
+            k, v = torch.cat([state.keys.to(k.dtype), k], 2), torch.cat([state.values.to(v.dtype), v], 2)
+            weight = torch.cat([state.log_weight, weight], 2)
+            patch = torch.nn.functional.pad(patch, (before, 0))
+        written = weight > -torch.inf
+        bias = weight.masked_fill(~written, 0.0)
+        flat = (t.flatten(0, 1) for t in (k, v, bias, written))
+        return _Band.lay_out(*flat, patch.repeat_interleave(self.heads, 0), self.num_anchors, before)
+
+    def _keep(self, bands: tuple[_Band, _Band], batch: int) -> AnchorState:
+        by_head = [t.unflatten(0, (batch, self.heads)) for band in bands for t in band.newest()]
+        return AnchorState(by_head[0], by_head[1], *by_head[3:])

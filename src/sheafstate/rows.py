@@ -1,0 +1,124 @@
+"""From masks and ids to compacted rows: unmasked positions first, every position in its document. Source: DESIGN §5."""
+
+from dataclasses import dataclass
+
+import torch
+
+from sheafstate.errors import InputError
+from sheafstate.nn.records import Rows
+from sheafstate.shapes import Bool, Int, Tensor
+from sheafstate.state import RowState
+
+__all__ = ["Arrangement", "arrange"]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How a batch is laid out for the layers.
+
+    Attributes:
+        rows: what the layers know.
+        order: column of every compacted position, or ``None`` where nothing is masked.
+        state: where the rows stand after this call.
+    """
+
+    rows: Rows
+    order: Int[Tensor, "B T"] | None
+    state: RowState
+
+    def compact(self, x: Tensor) -> Tensor:
+        """Columns to compacted positions, along axis 1."""
+        return x if self.order is None else x.gather(1, _like(self.order, x))
+
+    def restore(self, x: Tensor) -> Tensor:
+        """Compacted positions back to columns."""
+        return x if self.order is None else torch.empty_like(x).scatter(1, _like(self.order, x), x)
+
+    def columns(self, row: Tensor, position: Tensor) -> Tensor:
+        """Columns of single compacted positions."""
+        return position if self.order is None else self.order[row, position]
+
+
+def _like(order: Tensor, x: Tensor) -> Tensor:
+    return order.reshape(*order.shape, *(1,) * (x.dim() - 2)).expand(*order.shape, *x.shape[2:])
+
+
+def arrange(
+    shape: tuple[int, int],
+    device: torch.device,
+    attention_mask: Tensor | None,
+    document_ids: Tensor | None,
+    position_ids: Tensor | None,
+    state: RowState | None,
+    past: int,
+) -> Arrangement:
+    """Compact rows and number their documents.
+
+    Args:
+        shape: (B, T) of the input.
+        device: where the rows live.
+        attention_mask: (B, T) or (B, past + T); nonzero where a position exists; the last T columns count.
+        document_ids: (B, T); a run of equal ids is a document, one equal to the last call's last id continues it.
+        position_ids: (B, T) or (1, T); without ``document_ids``, a document starts where they restart.
+        state: where the rows stood, or ``None`` at the beginning.
+        past: columns of earlier calls.
+
+    Raises:
+        InputError: a mask or ids of another shape.
+    """
+    batch, length = shape
+    mask = _mask(shape, device, attention_mask, past)
+    order = None if mask is None else torch.argsort((~mask).to(torch.int8), dim=1, stable=True)
+    count = torch.full((batch,), length, device=device) if mask is None else mask.sum(1)
+    index = torch.arange(length, device=device)
+    valid = index < count[:, None]
+    before = RowState.initial(batch, device) if state is None else state
+    documents = _ids("document_ids", document_ids, shape, order)
+    positions = _ids("position_ids", position_ids, shape, order) if documents is None else None
+    start = torch.zeros(shape, dtype=torch.bool, device=device)
+    if documents is not None:
+        start[:, 1:] = documents[:, 1:] != documents[:, :-1]
+        start[:, 0] = documents[:, 0] != before.document
+    elif positions is not None:
+        start[:, 1:] = _restarts(positions, index.expand(shape) if order is None else order)
+        start[:, 0] = positions[:, 0] == 0
+    start[:, 0] |= ~before.begun()
+    start &= valid
+    opened = torch.where(start, index, -1).cummax(1).values
+    offset = torch.where(opened < 0, before.position[:, None] + index, index - opened)
+    last = (count - 1).clamp(min=0)[:, None]
+    some = count > 0
+    document = before.document if documents is None else torch.where(some, documents.gather(1, last)[:, 0], before.document)
+    position = torch.where(some, offset.gather(1, last)[:, 0] + 1, before.position)
+    rows = Rows(start.cumsum(1), start, offset, valid, count)
+    return Arrangement(rows, order, RowState(document, position, before.seen + count))
+
+
+def _mask(
+    shape: tuple[int, int], device: torch.device, mask: Tensor | None, past: int
+) -> Bool[Tensor, "B T"] | None:
+    """The mask of this call's columns, ``None`` where all exist."""
+    if mask is None:
+        return None
+    batch, length = shape
+    if mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] not in (length, past + length):
+        widths = f"{length}" if not past else f"{length} or {past + length}"
+        raise InputError(f"attention_mask must have shape ({batch}, {widths}), not {tuple(mask.shape)}")
+    mask = mask[:, mask.shape[1] - length :].to(device).bool()
+    # one look at the data saves two permutations a call; a compiled graph may not look
+    return None if not torch.compiler.is_compiling() and bool(mask.all()) else mask
+
+
+def _ids(name: str, ids: Tensor | None, shape: tuple[int, int], order: Tensor | None) -> Int[Tensor, "B T"] | None:
+    if ids is None:
+        return None
+    if ids.dim() != 2 or ids.shape[0] not in (1, shape[0]) or ids.shape[1] != shape[1]:
+        raise InputError(f"{name} must have shape {tuple(shape)}, not {tuple(ids.shape)}")
+    ids = ids.expand(shape).long()
+    return ids if order is None else ids.gather(1, order)
+
+
+def _restarts(positions: Int[Tensor, "B T"], columns: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
+    """Where a position is neither its predecessor's next nor as far from it as their columns are (a masked gap)."""
+    step = positions.diff(dim=1)
+    return (step != 1) & (step != columns.diff(dim=1))

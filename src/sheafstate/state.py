@@ -1,0 +1,178 @@
+"""The cache: the layers' states as one object that transformers' generation can carry, reorder and copy.
+
+Its size does not depend on the length of the context (but for the complete site). Source: DESIGN §5.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from sheafstate.nn.block import BlockState
+from sheafstate.nn.records import map_tensors
+from sheafstate.shapes import Bool, Int, Tensor
+
+__all__ = ["RowState", "SheafStateCache", "SheafStateCacheLayer"]
+
+
+@dataclass(frozen=True)
+class RowState:
+    """Where every row stands.
+
+    Attributes:
+        document: the id of the document that the last unmasked position belonged to; 0 where none was given.
+        position: unmasked positions of that document so far.
+        seen: unmasked positions of the row so far.
+    """
+
+    document: Int[Tensor, " B"]
+    position: Int[Tensor, " B"]
+    seen: Int[Tensor, " B"]
+
+    @classmethod
+    def initial(cls, batch: int, device: torch.device) -> "RowState":
+        """Before the first token."""
+        zeros = torch.zeros(batch, dtype=torch.long, device=device)
+        return cls(zeros, zeros, zeros)
+
+    def begun(self) -> Bool[Tensor, " B"]:
+        """Rows that have had an unmasked position."""
+        return self.seen > 0
+
+
+class SheafStateCacheLayer(CacheLayerMixin):
+    """The state of one layer."""
+
+    is_compileable = False
+    is_croppable = False
+    supports_early_init = False
+    is_sliding = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state: BlockState | None = None
+        self.length = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """A state is made by its layer; there is nothing to prepare."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
+        """A Sheaf-State layer replaces its whole state instead of adding keys and values to it."""
+        raise NotImplementedError("a Sheaf-State layer replaces its state; it has no keys and values to update")
+
+    def replace(self, state: BlockState, columns: int) -> None:
+        """Take the state that the layer returned for ``columns`` more columns of input."""
+        self.state, self.is_initialized = state, True
+        self.length += columns
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Length and offset of the mask a layer needs: all columns so far, from the first."""
+        return self.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Columns of input seen so far, masked ones included."""
+        return self.length
+
+    def get_max_length(self) -> int:
+        """No limit."""
+        return -1
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.state, self.length, self.is_initialized = None, 0, False
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Refused: a state cannot be cut back."""
+        raise ValueError("a Sheaf-State cache cannot be cropped; take a snapshot() before the tokens you may want to undo")
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> None:
+        """Apply a function to every tensor of the state."""
+        self.state = map_tensors(function, self.state)
+
+    def offload(self) -> None:
+        """Move the state to the CPU."""
+        self.map(lambda tensor: tensor.to("cpu", non_blocking=True))
+
+    def prefetch(self) -> None:
+        """States are small; they are moved where their input is when they are used."""
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Rows in another order."""
+        self.map(lambda tensor: tensor.index_select(0, beam_idx.to(tensor.device)))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Every row ``repeats`` times."""
+        self.map(lambda tensor: tensor.repeat_interleave(repeats, 0))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """The rows named."""
+        self.map(lambda tensor: tensor[indices.to(tensor.device)])
+
+
+class SheafStateCache(Cache):
+    """States of all layers and of the rows.
+
+    Args:
+        num_layers: layers of the model.
+    """
+
+    def __init__(self, num_layers: int) -> None:
+        super().__init__(layers=[SheafStateCacheLayer() for _ in range(num_layers)])
+        self.rows: RowState | None = None
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Every tensor held."""
+        found: list[Tensor] = []
+        for part in [*(layer.state for layer in self.layers), self.rows]:
+            map_tensors(lambda tensor: found.append(tensor) or tensor, part)
+        yield from found
+
+    def num_bytes(self) -> int:
+        """Bytes of all tensors held."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors())
+
+    def snapshot(self) -> "SheafStateCache":
+        """A copy that shares nothing with this cache."""
+        return self._copy(torch.clone)
+
+    def detach(self) -> "SheafStateCache":
+        """A copy through which no gradient flows: truncated back-propagation through time."""
+        return self._copy(torch.detach)
+
+    def _copy(self, function: Callable[[Tensor], Tensor]) -> "SheafStateCache":
+        copy = SheafStateCache(len(self.layers))
+        for mine, theirs in zip(self.layers, copy.layers, strict=True):
+            theirs.state, theirs.length = map_tensors(function, mine.state), mine.length
+            theirs.is_initialized = mine.is_initialized
+        copy.rows = map_tensors(function, self.rows)
+        return copy
+
+    def _map_rows(self, function: Callable[[Tensor], Tensor]) -> None:
+        if self.rows is not None:
+            self.rows = map_tensors(function, self.rows)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        super().reset()
+        self.rows = None
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Rows in another order, for beam search."""
+        super().reorder_cache(beam_idx)
+        self._map_rows(lambda tensor: tensor.index_select(0, beam_idx.to(tensor.device)))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Every row ``repeats`` times."""
+        super().batch_repeat_interleave(repeats)
+        self._map_rows(lambda tensor: tensor.repeat_interleave(repeats, 0))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """The rows named."""
+        super().batch_select_indices(indices)
+        self._map_rows(lambda tensor: tensor[indices.to(tensor.device)])
+
+    @property
+    def batch_size(self) -> int:
+        """Rows held, -1 before the first call."""
+        return -1 if self.rows is None else self.rows.seen.shape[0]

@@ -34,7 +34,7 @@ def rotary_angles(length: int, width: int, theta: float, like: Tensor, begin: in
     return torch.arange(begin, begin + length, device=like.device, dtype=dtype)[:, None] * frequencies
 
 
-def rotate(x: Float[Tensor, "*batch n width"], angles: Float[Tensor, "*other n half"]) -> Float[Tensor, "*batch n width"]:
+def rotate(x: Float[Tensor, "*batch n width"], angles: Float[Tensor, "*other half"]) -> Float[Tensor, "*batch n width"]:
     """Rotate the pairs (x_i, x_{i + width/2}) by the angles of their position."""
     a, b = x.chunk(2, -1)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
@@ -180,13 +180,14 @@ def join_softmax(
 
     Args:
         parts: outputs and log-normalisers, as :func:`banded_softmax` returns them.
-        null: the null key's logit, or ``None``; then some part must be non-empty everywhere.
+        null: the null key's logit, or ``None``. Where there is nothing at all to read, the output is zero.
 
     Returns:
         the joint output, the mass 1 - (weight on null), and the share of each part.
     """
     normalisers = torch.stack([normaliser for _, normaliser in parts] + ([] if null is None else [null]))
-    shares = normalisers.softmax(0)
+    nothing = (normalisers == -torch.inf).all(0)
+    shares = normalisers.masked_fill(nothing, 0.0).softmax(0)
     output = sum(share[..., None].to(part.dtype) * part for (part, _), share in zip(parts, shares, strict=False))
     mass = shares[: len(parts)].sum(0) if null is not None else torch.ones_like(shares[0])
     return output, mass, list(shares[: len(parts)])

@@ -1,0 +1,73 @@
+"""Loading a checkpoint that may be damaged, unfit, or a stranger's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from sheafstate.data import saved_tokenizer
+from sheafstate.errors import InputError
+
+__all__ = ["check_fit", "load_checkpoint"]
+
+_PADDED_TO = (64, 128)
+"""Vocabularies are often padded to a multiple of these; the ids above the tokenizer's are never sampled."""
+
+
+def load_checkpoint(folder: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model in evaluation mode, and its tokenizer, from a folder.
+
+    Weights are read from safetensors alone, and nothing in the folder is run.
+
+    Raises:
+        InputError: the folder is no checkpoint, a file of it is missing or damaged, weights are missing or no numbers,
+            or the tokenizer does not fit the model.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        reason = "is a file, not the folder of a checkpoint" if folder.exists() else "does not exist"
+        raise InputError(f"{folder} {reason}")
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder} holds no checkpoint: the file config.json is missing")
+    model = _model(folder)
+    tokenizer = saved_tokenizer(folder)
+    check_fit(model, tokenizer)
+    return model.eval(), tokenizer
+
+
+def check_fit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise an :class:`InputError` unless the model has as many tokens as the tokenizer, or those padded up."""
+    have, need = model.config.vocab_size, len(tokenizer)
+    if have != need and have not in (-(-need // multiple) * multiple for multiple in _PADDED_TO):
+        raise InputError(f"the tokenizer does not fit the model: it has {need} tokens, the model {have}")
+
+
+def _model(folder: Path) -> PreTrainedModel:
+    try:
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            str(folder), config=config, local_files_only=True, use_safetensors=True, output_loading_info=True
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"the checkpoint in {folder} cannot be loaded: {_first_line(error)}") from error
+    model, found = loaded
+    missing = sorted(found["missing_keys"])
+    if missing:
+        raise InputError(
+            f"the checkpoint in {folder} lacks {len(missing)} of the model's weights, {missing[0]} among them"
+        )
+    for name, weight in model.named_parameters():
+        if weight.is_floating_point() and not torch.isfinite(weight).all():
+            raise InputError(f"the checkpoint in {folder} is damaged: {name} holds values that are no finite numbers")
+    return model
+
+
+def _first_line(error: Exception) -> str:
+    """The gist of a library's message, which may run over many lines."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"config.json is not JSON: {error}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,45 @@
+"""Files that are either whole or not there: written beside their place, flushed, then renamed into it."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from sheafstate.errors import InputError
+
+__all__ = ["flush", "read_json", "replace", "write_json"]
+
+
+def flush(path: Path) -> None:
+    """Wait until a file or folder is on the disk, so that a rename after it cannot overtake it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace(source: Path, target: Path) -> None:
+    """Rename a flushed file or folder to ``target``, taking the place of a file there, and flush the rename."""
+    source.replace(target)
+    flush(target.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file that no reader ever sees half of."""
+    beside = path.with_name(f".{path.name}.part")
+    beside.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    flush(beside)
+    replace(beside, path)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        InputError: it is missing, or not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,30 @@
+"""The model that a run trains, from its options and its tokenizer."""
+
+from collections.abc import Callable
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from sheafstate.config import SheafStateConfig
+from sheafstate.errors import InputError
+from sheafstate.modeling import SheafStateForCausalLM
+from sheafstate.training.options import TrainingOptions
+
+__all__ = ["ModelFactory", "build_model"]
+
+ModelFactory = Callable[[TrainingOptions, PreTrainedTokenizerBase], PreTrainedModel]
+"""Makes an untrained model that fits a tokenizer; called with the seed set."""
+
+
+def build_model(options: TrainingOptions, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """A Sheaf-State model of the options' preset, with a token for each of the tokenizer's.
+
+    Raises:
+        InputError: the preset or an override is impossible.
+    """
+    if "vocab_size" in options.overrides:
+        raise InputError(f"vocab_size follows from the tokenizer ({len(tokenizer)} tokens) and cannot be set")
+    marks = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+    config = SheafStateConfig.from_preset(
+        options.preset, vocab_size=len(tokenizer), **(marks | dict(options.overrides))
+    )
+    return SheafStateForCausalLM(config)

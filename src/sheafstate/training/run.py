@@ -1,0 +1,188 @@
+"""A training run from its options to the figures."""
+
+import inspect
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.tensorboard import SummaryWriter
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    TrainerCallback,
+    TrainingArguments,
+    default_data_collator,
+    set_seed,
+)
+from transformers.integrations import TensorBoardCallback
+
+from sheafstate.data import PackedRows
+from sheafstate.errors import InputError
+from sheafstate.training.arguments import training_arguments
+from sheafstate.training.callbacks import History, Pace
+from sheafstate.training.checkpoints import STAGING, last_checkpoint
+from sheafstate.training.corpus import RunData, prepare_data
+from sheafstate.training.export import count_parameters, describe_machine, export
+from sheafstate.training.files import read_json, write_json
+from sheafstate.training.model import ModelFactory, build_model
+from sheafstate.training.options import TrainingOptions
+from sheafstate.training.progress import ProgressBar, quiet
+from sheafstate.training.trainer import LanguageModelTrainer
+from sheafstate.training.validation import Validation
+
+__all__ = ["TrainingResult", "train"]
+
+_OPTIONS, _HISTORY, _METRICS, _LOGS, _DATA = "options.json", "history.jsonl", "metrics.json", "logs", "data"
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a run made.
+
+    Attributes:
+        out: its folder; ``from_pretrained`` loads it.
+        model: the trained model.
+        tokenizer: the tokenizer that fits it.
+        metrics: what ``metrics.json`` holds.
+    """
+
+    out: Path
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    metrics: dict[str, Any]
+
+
+def train(
+    options: TrainingOptions,
+    *,
+    build: ModelFactory = build_model,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> TrainingResult:
+    """Train a language model and leave checkpoint, figures and history in ``options.out``.
+
+    Started by ``torchrun`` or ``accelerate launch`` the processes share each step's rows; ``out`` must be a folder
+    that all of them see.
+
+    Args:
+        options: the run.
+        build: makes the untrained model; a Sheaf-State model of the options' preset by default.
+        callbacks: more of ``transformers``' callbacks.
+
+    Raises:
+        InputError: bad data or options, a folder in use, a loss that is no number, a full disk.
+    """
+    out = Path(options.out)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    arguments = training_arguments(options)
+    with arguments.main_process_first(local=False):
+        resume_from = _open(options, out, main=arguments.process_index == 0)
+        data = prepare_data(options, out / _DATA)
+    set_seed(options.seed)
+    model = build(options, data.tokenizer)
+    rows = _rows(options, data, model)
+    history = History(out / _HISTORY, tokens_per_step=options.batch_size * options.context)
+    trainer = LanguageModelTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=rows,
+        validation=_validation(options, data, arguments),
+        keep_checkpoints=options.keep_checkpoints,
+        data_collator=default_data_collator,
+        processing_class=data.tokenizer,
+        callbacks=[Pace(rows), history, *_tensorboard(arguments, out, resume_from), *callbacks],
+    )
+    trainer.remove_callback(PrinterCallback)
+    if options.compile:
+        model.compile()
+    with quiet(), ProgressBar(enabled=options.progress) as progress:
+        trainer.add_callback(progress)
+        trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
+        metrics = _measure(trainer, options, history)
+        if arguments.process_index == 0:
+            export(model, data.tokenizer, out)
+            write_json(out / _METRICS, metrics)
+    trainer.accelerator.wait_for_everyone()
+    return TrainingResult(out, model, data.tokenizer, metrics)
+
+
+def _open(options: TrainingOptions, out: Path, *, main: bool) -> Path | None:
+    """Make or check the run's folder; return the checkpoint to go on from."""
+    record = out / _OPTIONS
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; a run needs a folder")
+    if options.resume and record.is_file():
+        _same_run(options, read_json(record))
+    elif main:
+        if options.overwrite:
+            _remove_run(out)
+        elif record.is_file():
+            raise InputError(f"{out} holds a run already: resume it, overwrite it, or take another folder")
+    if main:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(record, options.record())
+    return last_checkpoint(out) if options.resume else None
+
+
+def _same_run(options: TrainingOptions, earlier: dict[str, Any]) -> None:
+    for name, value in options.fixed().items():
+        if name in earlier and earlier[name] != value:
+            raise InputError(f"a resumed run must keep {name}: it was {earlier[name]!r}, now it is {value!r}")
+
+
+def _remove_run(out: Path) -> None:
+    """Remove what a run writes, and nothing else that may lie in the folder."""
+    for name in (_LOGS, _DATA, STAGING):
+        shutil.rmtree(out / name, ignore_errors=True)
+    for folder in out.glob("checkpoint-*"):
+        shutil.rmtree(folder)
+    for name in (_OPTIONS, _HISTORY, _METRICS):
+        (out / name).unlink(missing_ok=True)
+
+
+def _rows(options: TrainingOptions, data: RunData, model: PreTrainedModel) -> PackedRows:
+    """Training rows, with documents told apart in the way that the model knows."""
+    knows_ids = "document_ids" in inspect.signature(model.forward).parameters
+    documents = "document_ids" if knows_ids else "position_ids"
+    rows = PackedRows(data.train, options.context, seed=options.seed, documents=documents)
+    if len(rows) < options.batch_size:
+        raise InputError(
+            f"the training text gives {len(rows)} rows of {options.context} tokens, fewer than a batch of "
+            f"{options.batch_size}: give more text, a smaller context or a smaller batch"
+        )
+    return rows
+
+
+def _validation(options: TrainingOptions, data: RunData, arguments: TrainingArguments) -> Validation | None:
+    if data.validation is None:
+        return None
+    return Validation(data.validation, options.context, rows=2 * arguments.per_device_train_batch_size)
+
+
+def _tensorboard(arguments: TrainingArguments, out: Path, resume_from: Path | None) -> list[TrainerCallback]:
+    """A log in the run's folder; what a resumed run did past its checkpoint is taken out of it."""
+    if arguments.process_index:
+        return []
+    step = int(resume_from.name.rpartition("-")[2]) if resume_from else None
+    return [TensorBoardCallback(SummaryWriter(str(out / _LOGS), purge_step=step))]
+
+
+def _measure(trainer: LanguageModelTrainer, options: TrainingOptions, history: History) -> dict[str, Any]:
+    """The figures of ``metrics.json``."""
+    seconds = history.seconds
+    figures = trainer.measure()
+    return {
+        "val_nats_per_token": figures.get("nats_per_token"),
+        "val_bits_per_byte": figures.get("bits_per_byte"),
+        "steps": trainer.state.global_step,
+        "train_tokens": trainer.state.global_step * history.tokens_per_step,
+        "seconds": round(seconds, 3),
+        **count_parameters(trainer.model),
+        "seed": options.seed,
+        "processes": trainer.args.world_size,
+        **describe_machine(),
+    }

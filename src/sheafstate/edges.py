@@ -13,6 +13,7 @@ model (``output_site=True``), the diagnosis and the viewer all speak in these re
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,6 @@ __all__ = [
     "edges_per_token",
     "num_edges",
     "num_shared",
-    "pair_keys",
     "waste",
     "waste_by_type",
 ]
@@ -88,6 +88,18 @@ class EdgeList:
 
     def __len__(self) -> int:
         return len(self.later)
+
+    @cached_property
+    def keys(self) -> NDArray[np.int64]:
+        """The distinct pairs as sorted keys later·length + earlier, int64 ``(pairs,)``, read-only; made once."""
+        keys = self.later * self.length + self.earlier
+        # Lists are made of runs that are in order already; a stable sort merges these instead of starting anew.
+        keys.sort(kind="stable")
+        new = keys[1:] > keys[:-1]
+        if not np.all(new):
+            keys = keys[np.concatenate(([True], new))]
+        keys.flags.writeable = False
+        return keys
 
     def select(self, index: NDArray[np.bool_] | NDArray[np.int64] | slice) -> "EdgeList":
         """The edges that a mask ``(n,)``, an index array or a slice picks."""
@@ -150,21 +162,12 @@ Site = EdgeList | Band
 """What ``coverage`` and ``waste`` take as a site."""
 
 
-def pair_keys(edges: EdgeList) -> NDArray[np.int64]:
-    """The distinct pairs of ``edges`` as sorted keys later·length + earlier, int64 ``(pairs,)``."""
-    keys = edges.later * edges.length + edges.earlier
-    # Lists are made of runs that are in order already; a stable sort merges these instead of starting anew.
-    keys.sort(kind="stable")
-    new = keys[1:] > keys[:-1]
-    return keys if np.all(new) else keys[np.concatenate(([True], new))]
-
-
 def num_edges(site: Site) -> int:
     """Number of distinct pairs of a site."""
     if isinstance(site, Band):
         width = min(site.width, max(site.length - 1, 0))
         return site.length * width - width * (width + 1) // 2
-    return len(pair_keys(site))
+    return len(site.keys)
 
 
 def num_shared(site: Site, truth: EdgeList) -> int:
@@ -175,10 +178,11 @@ def num_shared(site: Site, truth: EdgeList) -> int:
     """
     if site.length != truth.length:
         raise InputError(f"a site over {site.length} positions cannot be held against a graph over {truth.length}")
-    keys = pair_keys(truth)
     if isinstance(site, Band):
-        return int(np.count_nonzero(keys // site.length - keys % site.length <= site.width)) if len(keys) else 0
-    return _num_common(pair_keys(site), keys)
+        later = truth.keys // max(truth.length, 1)
+        distance = later * (truth.length + 1) - truth.keys
+        return int(np.count_nonzero(distance <= site.width))
+    return _num_common(site.keys, truth.keys)
 
 
 def coverage(site: Site, truth: EdgeList) -> float:
@@ -216,7 +220,7 @@ def degrees(edges: EdgeList) -> NDArray[np.int64]:
     """For every position, how many distinct earlier positions it reads, int64 ``(length,)``."""
     if edges.length == 0:
         return np.zeros(0, np.int64)
-    return np.bincount(pair_keys(edges) // edges.length, minlength=edges.length)
+    return np.bincount(edges.keys // edges.length, minlength=edges.length)
 
 
 def distinct(edges: EdgeList) -> EdgeList:
@@ -264,13 +268,9 @@ def _read_only(value: ArrayLike, dtype: type, column: str) -> NDArray[Any]:
 
 def _num_common(first: NDArray[np.int64], second: NDArray[np.int64]) -> int:
     """Size of the intersection of two sorted arrays without repeats."""
-    if len(first) > len(second):
-        first, second = second, first
-    if len(first) == 0:
-        return 0
-    place = np.searchsorted(second, first)
-    place[place == len(second)] = 0  # beyond the largest: compare with any other, it differs
-    return int(np.count_nonzero(second[place] == first))
+    both = np.concatenate((first, second))
+    both.sort(kind="stable")  # merges the two runs
+    return int(np.count_nonzero(both[1:] == both[:-1]))
 
 
 def _share(part: int, whole: int) -> float:

@@ -8,7 +8,7 @@ from sheafstate.errors import InputError
 __all__ = ["MAX_LENGTH", "Budget", "Rates", "SimulationConfig"]
 
 MAX_LENGTH = 2**26
-"""Longest sequence: about 400 bytes a position at the peak, so 27 GB."""
+"""Longest sequence; a run takes about 300 bytes a position at its peak, 20 GB for this one."""
 
 MAX_LOCAL_SPAN = 16  # the generator holds a table of all C(span, links) choices of offsets
 
@@ -43,7 +43,7 @@ class Rates:
     preamble: int = 64
     instructions: int = 4
     instruction_references: float = 0.024
-    topic_anchors: float = 1 / 256
+    topic_anchors: float = 0.004
     live_topics: int = 4
     topic_references: float = 0.024
     mentions: float = 0.027

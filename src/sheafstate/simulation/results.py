@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from sheafstate import __version__
 from sheafstate.simulation.config import SimulationConfig
 from sheafstate.simulation.measure import Run
 from sheafstate.simulation.sweeps import Case, Point, Sweep, fit_exponents, plan, run_case, spread
@@ -81,9 +80,7 @@ def experiment(
         swept[sweep.value] = {"points": [asdict(point) for point in points], **_summary(sweep, points)}
     return {
         "kind": "simulation",
-        "version": __version__,
-        "commit": _commit(),
-        "machine": _machine(),
+        **_provenance(),
         "preset": preset,
         "config": config.as_dict(),
         "runs": [run_as_dict(run) for run in runs],
@@ -148,14 +145,17 @@ def _partial(path: Path) -> Path:
     return path.with_name(f".{path.name}.partial")
 
 
-def _machine() -> dict[str, Any]:
-    return {
+def _provenance() -> dict[str, Any]:
+    from sheafstate import __version__  # not at the top: the package may import this module while it is being set up
+
+    machine = {
         "system": platform.platform(),
         "processor": platform.machine(),
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
+    return {"version": __version__, "commit": _commit(), "machine": machine}
 
 
 def _commit() -> str | None:

@@ -41,7 +41,7 @@ RATE_GRID: dict[str, tuple[float, ...]] = {
     "preamble": (4, 16, 64, 256, 1024),
     "instructions": (0, 1, 2, 4, 8, 16),
     "instruction_references": (0.0, 0.006, 0.012, 0.024, 0.048, 0.096),
-    "topic_anchors": (0.0, 1 / 1024, 1 / 256, 1 / 64, 1 / 16),
+    "topic_anchors": (0.0, 0.001, 0.004, 0.016, 0.064),
     "live_topics": (1, 2, 4, 8, 16),
     "topic_references": (0.0, 0.006, 0.012, 0.024, 0.048, 0.096),
     "mentions": (0.0, 0.007, 0.014, 0.027, 0.054, 0.108),

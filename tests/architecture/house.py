@@ -1,7 +1,8 @@
 """The plan of the house: which part may import which, and which part may use which third party.
 
-A part is a module or folder of the package; of ``nn``, each letter of the tuple is a part of its own, ``nn.block``
-joins them, and every other file of ``nn`` (records, low-bit linear maps) is ``nn.shared``.
+A part is a module or folder of the package. Of ``nn``, each letter of the tuple is a part of its own, together with the
+files whose names it begins (``transport_local`` belongs to ``transport``); ``nn.block`` joins the letters, and every
+other file of ``nn`` (records, low-bit linear maps) is ``nn.shared``.
 """
 
 PACKAGE = "sheafstate"
@@ -14,7 +15,8 @@ _SHARED = _GROUND | {"ops"}
 _LETTER = _SHARED | {"nn.shared"}
 _BLOCK = _LETTER | LETTERS
 _STATE = _BLOCK | {"nn", "nn.block"}
-_MODEL = _STATE | {"state", "accounting"}
+_ROWS = _STATE | {"state"}
+_MODEL = _ROWS | {"rows", "accounting"}
 _USE = _MODEL | {"modeling", "data"}
 _STUDY = _USE | {"training", "evaluation", "simulation"}
 
@@ -31,6 +33,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "nn.block": _BLOCK,
     "nn": _BLOCK | {"nn.block"},
     "state": _STATE,
+    "rows": _ROWS,
     "modeling": _MODEL,
     "data": frozenset({"errors"}),
     "training": _USE,
@@ -43,7 +46,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 }
 """Part → the other parts it may import. A part may always import from itself, save the letters' folder ``nn``."""
 
-_TENSOR = NN | {"shapes", "ops", "state", "modeling"}
+_TENSOR = NN | {"shapes", "ops", "state", "rows", "modeling"}
 _STUDIES = frozenset({"training", "evaluation", "benchmarks"})
 
 MAY_USE: dict[str, frozenset[str]] = {
@@ -81,5 +84,5 @@ def part_of(module: str) -> str:
         return "cli"
     if parts[0] != "nn" or len(parts) == 1:
         return parts[0]
-    name = f"nn.{parts[1]}"
+    name = f"nn.{parts[1].partition('_')[0]}"
     return name if name in LETTERS or name == "nn.block" else "nn.shared"

@@ -65,6 +65,8 @@ UPWARD = {
     "up, ops on errors": ("sheafstate/ops/scan.py", "from sheafstate.errors import InputError"),
     "sideways, letters": ("sheafstate/nn/dynamics.py", "from sheafstate.nn.site import Site"),
     "sideways, letters by their folder": ("sheafstate/nn/dynamics.py", "from sheafstate.nn import Site"),
+    "sideways, a letter on another's file": ("sheafstate/nn/gluing.py", "from .transport_local import LocalReader"),
+    "sideways, a letter's file": ("sheafstate/nn/transport_local.py", "from .site import Site"),
     "sideways, records on a letter": ("sheafstate/nn/records.py", "from sheafstate.nn.gluing import Glued"),
     "sideways, training on evaluation": ("sheafstate/training/loop.py", "from sheafstate.evaluation import score"),
     "sideways, data on patches": ("sheafstate/data/pack.py", "from sheafstate.patches import PatchType"),
@@ -76,10 +78,15 @@ UPWARD = {
 }
 
 
+TARGETS = (
+    *("config", "modeling", "edges", "errors", "patches", "evaluation/score"),
+    *("nn/site", "nn/gluing", "nn/transport_local", "nn/block"),
+)
+
+
 @pytest.mark.parametrize(("path", "text"), UPWARD.values(), ids=UPWARD)
 def test_upward_is_seen(build: Build, path: str, text: str) -> None:
-    named = ("config", "modeling", "edges", "errors", "patches", "nn/site", "nn/gluing", "nn/block", "evaluation/score")
-    files = {f"sheafstate/{name}.py": "" for name in named} | {path: text}
+    files = {f"sheafstate/{name}.py": "" for name in TARGETS} | {path: text}
     assert len(faults(build, import_rules.upward, files)) == 1
 
 
@@ -93,7 +100,10 @@ def test_downward_is_let_through(build: Build) -> None:
         "sheafstate/ops/scan.py": "import torch\nfrom sheafstate.shapes import Float",
         "sheafstate/nn/records.py": "from sheafstate.shapes import Float",
         "sheafstate/nn/site.py": "from sheafstate.nn.records import Site\nfrom sheafstate.ops import scan",
+        "sheafstate/nn/transport_local.py": "from sheafstate.nn.records import Site",
+        "sheafstate/nn/transport.py": "from sheafstate.nn.transport_local import LocalReader",
         "sheafstate/nn/block.py": "from sheafstate.nn import records, site",
+        "sheafstate/rows.py": "from sheafstate.state import RowState",
         "sheafstate/state.py": "from sheafstate.nn.records import Ring",
         "sheafstate/modeling.py": "from sheafstate.nn.block import Block\nfrom sheafstate import __version__",
         "sheafstate/training/loop.py": "from sheafstate.modeling import M\nfrom sheafstate.data.pack import pack",

@@ -17,7 +17,7 @@ E      experts
 =====  =========================================================
 """
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-__all__ = ["Bool", "Float", "Int", "Tensor"]
+__all__ = ["Bool", "Float", "Int", "Tensor", "UInt8"]

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import torch
 
-from sheafstate.shapes import Float, Int, Tensor
+from sheafstate.shapes import Float, Int, Tensor, UInt8
 
 __all__ = [
     "Quantization",
@@ -82,7 +82,7 @@ def fake_quantize_activation(x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*ba
     return x + ((x.detach() / scale).round().clamp(-127, 127) * scale - x).detach()
 
 
-def pack_codes(codes: Int[Tensor, "*batch n"], mode: Quantization) -> Int[Tensor, "*batch packed"]:
+def pack_codes(codes: Int[Tensor, "*batch n"], mode: Quantization) -> UInt8[Tensor, "*batch packed"]:
     """Codes in as few bytes as the mode allows: 1, 2 or 4 codes a byte, the last byte filled up with zeros."""
     per_byte = 8 // mode.bits
     raised = (codes.to(torch.int16) + mode.largest_code).to(torch.uint8)
@@ -92,7 +92,7 @@ def pack_codes(codes: Int[Tensor, "*batch n"], mode: Quantization) -> Int[Tensor
     return (raised << shifts).sum(-1, dtype=torch.uint8)
 
 
-def unpack_codes(packed: Int[Tensor, "*batch packed"], mode: Quantization, n: int) -> Int[Tensor, "*batch n"]:
+def unpack_codes(packed: UInt8[Tensor, "*batch packed"], mode: Quantization, n: int) -> Int[Tensor, "*batch n"]:
     """The inverse of :func:`pack_codes`; ``n`` is the number of codes in the last axis."""
     per_byte = 8 // mode.bits
     shifts = torch.arange(per_byte, device=packed.device, dtype=torch.uint8) * mode.bits

@@ -74,6 +74,14 @@ def test_ops_and_nn_are_under_the_hook() -> None:
     assert not any(hook.should_instrument("sheafstate.modeling") for hook in hooks)
 
 
+def test_a_wrong_shape_is_an_error_in_a_real_kernel() -> None:
+    from sheafstate.ops.address import assign_addresses
+
+    assert assign_addresses(torch.ones(1, 2, 3, 4), torch.ones(2, 4, 8))[0].shape == (1, 2, 3)
+    with pytest.raises(jaxtyping.TypeCheckError):
+        assign_addresses(torch.ones(1, 2, 3, 4), torch.ones(3, 4, 8))
+
+
 def test_unchecked_shapes_compile_to_one_graph(scale, unchecked_shapes) -> None:
     def twice(x: Float[Tensor, "B T"], by: Float[Tensor, " T"]) -> Tensor:
         return scale(scale(x, by), by)

@@ -16,7 +16,7 @@ SITES = ("sheaf", "window", "complete")
 RESTRICTIONS = ("identity", "learned", "frozen")
 QUANTIZATIONS = ("none", "int8", "int4", "ternary")
 
-PRESETS = {"tiny": 4, "small": 10, "base": 20}
+PRESETS = {"tiny": 4, "small": 10, "base": 22}
 """The dial of every preset: its number of layers. About 0.8 M, 12 M and 110 M parameters without embeddings."""
 
 

@@ -13,12 +13,18 @@ from typing import Annotated
 import typer
 
 from sheafstate import __version__
+from sheafstate.cli.evaluate import evaluate_command
+from sheafstate.cli.generate import generate_command
 from sheafstate.cli.simulate import simulate_command
+from sheafstate.cli.train import train_command
 
 __all__ = ["app", "main"]
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "simulate": simulate_command,
+    "train": train_command,
+    "generate": generate_command,
+    "evaluate": evaluate_command,
 }
 """Name on the command line → function, in the order in which ``--help`` lists them."""
 

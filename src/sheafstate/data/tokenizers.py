@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from sheafstate.data.readers import END_OF_TEXT
 from sheafstate.errors import InputError
@@ -102,10 +102,11 @@ def saved_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
     if not (Path(folder) / "tokenizer.json").is_file():
         raise InputError(f"{folder} holds no tokenizer: the file tokenizer.json is missing")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        # not AutoTokenizer, which would offer to run a stranger's code
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:  # tokenizers raises bare Exception for a file it cannot parse
         raise InputError(f"the tokenizer in {folder} cannot be read: {error}") from error
-    if not tokenizer.is_fast or tokenizer.eos_token_id is None:
+    if tokenizer.eos_token_id is None:
         raise InputError(f"the tokenizer in {folder} names no end-of-text token (eos_token)")
     return tokenizer
 

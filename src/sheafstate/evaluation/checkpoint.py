@@ -17,10 +17,16 @@ _PADDED_TO = (64, 128)
 """Vocabularies are often padded to a multiple of these; the ids above the tokenizer's are never sampled."""
 
 
-def load_checkpoint(folder: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_checkpoint(
+    folder: str | Path, *, device: str | torch.device = "cpu"
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model in evaluation mode, and its tokenizer, from a folder.
 
     Weights are read from safetensors alone, and nothing in the folder is run.
+
+    Args:
+        folder: what ``save_pretrained`` of a model and its tokenizer wrote.
+        device: where the model goes.
 
     Raises:
         InputError: the folder is no checkpoint, a file of it is missing or damaged, weights are missing or no numbers,
@@ -30,12 +36,11 @@ def load_checkpoint(folder: str | Path) -> tuple[PreTrainedModel, PreTrainedToke
     if not folder.is_dir():
         reason = "is a file, not the folder of a checkpoint" if folder.exists() else "does not exist"
         raise InputError(f"{folder} {reason}")
-    if not (folder / "config.json").is_file():
-        raise InputError(f"{folder} holds no checkpoint: the file config.json is missing")
-    model = _model(folder)
+    _check_configuration(folder)
+    model: Any = _model(folder)
     tokenizer = saved_tokenizer(folder)
     check_fit(model, tokenizer)
-    return model.eval(), tokenizer
+    return model.to(device).eval(), tokenizer
 
 
 def check_fit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -43,6 +48,20 @@ def check_fit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Non
     have, need = model.config.vocab_size, len(tokenizer)
     if have != need and have not in (-(-need // multiple) * multiple for multiple in _PADDED_TO):
         raise InputError(f"the tokenizer does not fit the model: it has {need} tokens, the model {have}")
+
+
+def _check_configuration(folder: Path) -> None:
+    """Refuse what is no configuration, or asks for code of its own: ``transformers`` would offer to run it."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} holds no checkpoint: the file config.json is missing") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"the checkpoint in {folder} is damaged: config.json cannot be read ({error})") from error
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise InputError(f"the checkpoint in {folder} is damaged: config.json names no model type")
+    if "auto_map" in config:
+        raise InputError(f"the checkpoint in {folder} wants to run code of its own, which is not done")
 
 
 def _model(folder: Path) -> PreTrainedModel:
@@ -67,7 +86,5 @@ def _model(folder: Path) -> PreTrainedModel:
 
 def _first_line(error: Exception) -> str:
     """The gist of a library's message, which may run over many lines."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"config.json is not JSON: {error}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

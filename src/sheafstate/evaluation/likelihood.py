@@ -106,7 +106,7 @@ def _carried(model: PreTrainedModel, windows: Windows, rows: int) -> Iterator[to
 
 
 def _groups(windows: Windows, rows: int) -> Iterator[np.ndarray]:
-    """Documents of like length, ``rows`` at a time: window numbers, shape ``(chunks, documents)``, −1 where none is left."""
+    """Window numbers of ``rows`` documents of like length, shape ``(chunks, documents)``; −1 where none is left."""
     counts = np.bincount(windows.documents)
     first = np.cumsum(counts) - counts
     order = np.argsort(-counts, kind="stable")

@@ -48,12 +48,14 @@ class TrainingResult:
         model: the trained model.
         tokenizer: the tokenizer that fits it.
         metrics: what ``metrics.json`` holds.
+        is_main: whether this is the process that wrote the folder.
     """
 
     out: Path
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     metrics: dict[str, Any]
+    is_main: bool
 
 
 def train(
@@ -107,7 +109,7 @@ def train(
             export(model, data.tokenizer, out)
             write_json(out / _METRICS, metrics)
     trainer.accelerator.wait_for_everyone()
-    return TrainingResult(out, model, data.tokenizer, metrics)
+    return TrainingResult(out, model, data.tokenizer, metrics, is_main=arguments.process_index == 0)
 
 
 def _open(options: TrainingOptions, out: Path, *, main: bool) -> Path | None:

@@ -5,6 +5,7 @@ Importing this package registers the model with transformers' Auto classes.
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
+from sheafstate import edges, simulation
 from sheafstate.config import SheafStateConfig
 from sheafstate.modeling import SheafStateForCausalLM, SheafStateModel
 

@@ -1,0 +1,212 @@
+"""Law 6: special cases are the models they claim to be; each type alone equals an independent program."""
+
+import math
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from sheafstate import SheafStateConfig, SheafStateForCausalLM
+from sheafstate.ops.address import assign_addresses_reference, unit_vectors
+from tests.variants import disturb, tokens
+
+
+def llama_pair(site: str, dtype: torch.dtype, **changes: object) -> tuple[SheafStateForCausalLM, LlamaForCausalLM]:
+    """Our model with the plain special case, and a Llama with the same weights."""
+    d, heads, layers, ff, vocabulary = 32, 4, 3, 48, 23
+    ours = SheafStateForCausalLM(
+        SheafStateConfig(
+            vocab_size=vocabulary,
+            d_model=d,
+            num_layers=layers,
+            heads={"local": heads},
+            d_head=d // heads,
+            site=site,
+            gluing="plain",
+            d_ff=ff,
+            num_experts=0,
+            tie_word_embeddings=False,
+            **changes,
+        )
+    )
+    theirs = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=vocabulary,
+            hidden_size=d,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            intermediate_size=ff,
+            tie_word_embeddings=False,
+            attn_implementation="eager",
+        )
+    )
+    ours, theirs = ours.to(dtype).eval(), theirs.to(dtype).eval()
+    disturb(ours)
+    with torch.no_grad():
+        theirs.model.embed_tokens.weight.copy_(ours.model.embed_tokens.weight)
+        theirs.model.norm.weight.copy_(ours.model.norm.weight)
+        theirs.lm_head.weight.copy_(ours.lm_head.weight)
+        for mine, layer in zip(ours.model.layers, theirs.model.layers, strict=True):
+            names = ("q_proj", "k_proj", "v_proj")
+            for name, weight in zip(names, mine.in_proj.weight.chunk(3), strict=True):
+                getattr(layer.self_attn, name).weight.copy_(weight)
+            layer.self_attn.o_proj.weight.copy_(mine.gluing.out_proj.weight)
+            gate, up = mine.experts.shared_up.chunk(2)
+            layer.mlp.gate_proj.weight.copy_(gate)
+            layer.mlp.up_proj.weight.copy_(up)
+            layer.mlp.down_proj.weight.copy_(mine.experts.shared_down)
+            layer.input_layernorm.weight.copy_(mine.norm.weight)
+            layer.post_attention_layernorm.weight.copy_(mine.expert_norm.weight)
+    return ours, theirs
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-4), (torch.float32, 1e-4)])
+def test_the_complete_plain_site_is_a_llama(dtype, limit) -> None:
+    # the Llama takes its angles in float32 whatever its dtype, so no more than that can be asked of float64 either
+    ours, theirs = llama_pair("complete", dtype)
+    ids = tokens(2, 75)
+    mask = torch.ones_like(ids)
+    mask[1, :11] = 0
+    with torch.no_grad():
+        # a padded row of a Llama is compared from its first position on; before it, its softmax has nothing to read
+        a, b = ours(ids, attention_mask=mask).logits, theirs(ids[:1]).logits
+        b = torch.cat([b, torch.nn.functional.pad(theirs(ids[1:, 11:]).logits, (0, 0, 11, 0))])
+    assert (a - b)[mask == 1].abs().max() <= limit
+    theirs.generation_config.eos_token_id = None
+    options = {"attention_mask": mask[:1], "max_new_tokens": 12, "do_sample": False}
+    written = [m.generate(ids[:1], **options) for m in (ours, theirs)]
+    assert written[0].tolist() == written[1].tolist()
+
+
+def test_the_window_plain_site_is_a_llama_with_a_band_mask() -> None:
+    window, length = 7, 60
+    ours, theirs = llama_pair("window", torch.float64, window=window)
+    ids, position = tokens(2, length), torch.arange(length)
+    band = (position[:, None] >= position) & (position[:, None] < position + window)
+    mask = torch.zeros(2, 1, length, length, dtype=torch.float64).masked_fill(~band, -math.inf)
+    with torch.no_grad():
+        difference = ours(ids).logits - theirs(ids, attention_mask=mask).logits
+    assert difference.abs().max() <= 1e-5
+
+
+def one_type(kind: str, **changes: object) -> tuple[torch.nn.Module, SheafStateConfig]:
+    """The first block of a model with one plain head of one type and no experts or shared map."""
+    config = SheafStateConfig(
+        d_model=12,
+        num_layers=1,
+        heads={kind: 1},
+        d_head=6,
+        d_state=5,
+        d_conv=1,
+        gluing="plain",
+        num_experts=0,
+        d_ff=0,
+        d_address=4,
+        num_addresses=4,
+        retrieval_degree=3,
+        **changes,
+    )
+    torch.manual_seed(3)
+    model = SheafStateForCausalLM(config).double().eval()
+    disturb(model)
+    return model.model.layers[0], model
+
+
+def run(block: torch.nn.Module, model: torch.nn.Module, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The vector that a block adds to the residual stream, and the projections it made it from."""
+    caught = []
+    handle = block.gluing.register_forward_hook(lambda _m, _i, output: caught.append(output[0]))
+    with torch.no_grad():
+        projected = torch.nn.functional.linear(block.norm(model.model.embed_tokens(ids)), block.in_proj.weight)
+        model(ids, use_cache=False)
+    handle.remove()
+    return caught[0], projected
+
+
+@pytest.mark.parametrize("kind", ["syntax", "sentence", "topic", "workspace"])
+@torch.no_grad()
+def test_an_interval_type_alone_is_a_state_space_model(kind) -> None:
+    block, model = one_type(kind)
+    ids = tokens(1, 40)
+    y, projected = run(block, model, ids)
+    part = block.dynamics
+    widths = list(block.layout.values())
+    channels = dict(zip(block.layout, projected[0].split(widths, -1), strict=True))
+    mixed = torch.nn.functional.silu(channels["convolved"] * part.conv_weight[:, 0] + part.conv_bias)
+    x, B, C = mixed.split([6, 5, 5], -1)
+    dt = torch.nn.functional.softplus(channels["dt"][:, 0] + part.dt_bias)
+    state, outputs = torch.zeros(5, 6, dtype=torch.float64), []
+    for t in range(40):
+        a = torch.exp(-dt[t] * part.A_log[0].exp())
+        if kind != "workspace":
+            a = a * (1 - torch.sigmoid(channels["boundary"][t, 0] + block.site.boundary_bias[0]))
+        state = a * state + dt[t] * torch.outer(B[t], x[t])
+        outputs.append(C[t] @ state + part.D[0] * x[t])
+    expected = torch.nn.functional.linear(torch.stack(outputs), block.gluing.out_proj.weight)
+    torch.testing.assert_close(y[0], expected, rtol=0, atol=1e-9)
+
+
+def address_parts(block: torch.nn.Module, projected: torch.Tensor) -> tuple:
+    channels = dict(zip(block.layout, projected[0].split(list(block.layout.values()), -1), strict=True))
+    z = unit_vectors(channels["address"])
+    address, unity = assign_addresses_reference(z[None, None], block.site.directions)
+    return channels, z, address[0, 0].tolist(), unity[0, 0]
+
+
+@torch.no_grad()
+def test_memory_alone_is_one_running_vector_per_address() -> None:
+    block, model = one_type("memory")
+    ids = tokens(1, 50)
+    y, projected = run(block, model, ids)
+    part = block.dynamics
+    channels, _, address, unity = address_parts(block, projected)
+    x = torch.nn.functional.silu(channels["convolved"] * part.conv_weight[:, 0] + part.conv_bias)
+    dt = torch.nn.functional.softplus(channels["dt"][:, 0] + part.dt_bias) * unity
+    vectors, outputs = torch.zeros(4, 6, dtype=torch.float64), []
+    for t, k in enumerate(address):
+        vectors[k] = torch.exp(-dt[t] * part.A_log[0].exp()) * vectors[k] + dt[t] * x[t]
+        outputs.append(unity[t] * vectors[k] + part.D[0] * x[t])
+    expected = torch.nn.functional.linear(torch.stack(outputs), block.gluing.out_proj.weight)
+    torch.testing.assert_close(y[0], expected, rtol=0, atol=1e-9)
+
+
+@torch.no_grad()
+def test_retrieval_alone_is_hashed_attention_to_what_followed() -> None:
+    block, model = one_type("retrieval")
+    ids = tokens(1, 60)
+    y, projected = run(block, model, ids)
+    part = block.transport.readers["retrieval"]
+    channels, z, address, unity = address_parts(block, projected)
+    v, mu = channels["retrieval"], part.shift[0]
+    licence = torch.relu(2 * torch.sigmoid(channels["write"][:, 0] + block.site.write_bias[0]) - 1)
+    outputs = []
+    for t in range(60):
+        readable = [p for p in range(t) if address[p] == address[t] and licence[p] > 0][-3:]
+        logits = [part.null[0]]
+        for p in readable:
+            weight = torch.log(licence[p] * unity[p].clamp(min=1e-6) * unity[t].clamp(min=1e-6))
+            logits.append(part.log_scale[0].exp() * (z[t] @ z[p]) + weight)
+        shares = torch.stack(logits).softmax(0)[1:]
+        values = [mu * v[p + 1] + (1 - mu) * v[p] for p in readable]
+        outputs.append(sum((s * value for s, value in zip(shares, values, strict=True)), torch.zeros(6).double()))
+    assert sum(len(o.nonzero()) > 0 for o in outputs) > 20
+    expected = torch.nn.functional.linear(torch.stack(outputs), block.gluing.out_proj.weight)
+    torch.testing.assert_close(y[0], expected, rtol=0, atol=1e-9)
+
+
+@torch.no_grad()
+def test_instruction_alone_is_attention_to_the_first_and_to_licensed_anchors() -> None:
+    block, model = one_type("instruction", num_kept=2, num_anchors=3)
+    ids = tokens(1, 60)
+    y, projected = run(block, model, ids)
+    channels = dict(zip(block.layout, projected[0].split(list(block.layout.values()), -1), strict=True))
+    q, k, v = channels["instruction"].chunk(3, -1)
+    licence = torch.relu(2 * torch.sigmoid(channels["anchor"][:, 0] + block.site.anchor_bias[0]) - 1)
+    outputs = []
+    for t in range(60):
+        anchors = [p for p in range(2, t + 1) if licence[p] > 0][-3:]
+        read = [p for p in (0, 1) if p <= t] + anchors
+        logits = k[read] @ q[t] / math.sqrt(6) + torch.stack([licence[p].log() if p >= 2 else torch.zeros(()).double() for p in read])
+        outputs.append(logits.softmax(0) @ v[read])
+    expected = torch.nn.functional.linear(torch.stack(outputs), block.gluing.out_proj.weight)
+    torch.testing.assert_close(y[0], expected, rtol=0, atol=1e-9)

@@ -42,7 +42,7 @@ class TokenStream:
     @property
     def ends(self) -> np.ndarray:
         """Index after each document's last token, shape ``(documents,)``."""
-        return np.append(self.starts[1:], len(self.tokens))
+        return np.append(self.starts, len(self.tokens))[1:]
 
     @classmethod
     def build(cls, tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> "TokenStream":
@@ -76,7 +76,7 @@ class TokenStream:
             facts = json.loads((folder / "stream.json").read_text(encoding="utf-8"))
             starts = np.load(folder / "starts.npy", allow_pickle=False)
             tokens = np.memmap(folder / "tokens.bin", dtype=facts["dtype"], mode="r")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{folder} holds no whole token stream: {error}") from error
         return cls(tokens, starts, facts["num_bytes"])
 

@@ -56,7 +56,7 @@ def _scaling_table(sweep: dict[str, Any]) -> Table:
         edges = (f"{run['sites'][site]['edges']:,}" for site in sites)
         table.add_row(f"{run['length']:,}", f"{run['true_edges']:,}", *edges, f"{point['seconds']:.2f}")
     table.add_section()
-    table.add_row("exponent", *(f"{sweep['fits'][name]['exponent']:.4f}" for name in ("true", *sites)), "")
+    table.add_row("exponent", *(_exponent(sweep["fits"].get(name)) for name in ("true", *sites)), "")
     return table
 
 
@@ -113,6 +113,10 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _percent(share: float | None) -> str:
     return MISSING if share is None else f"{100 * share:.3f}"
+
+
+def _exponent(fit: dict[str, float] | None) -> str:
+    return MISSING if fit is None else f"{fit['exponent']:.4f}"
 
 
 def _count(value: float) -> str:

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from sheafstate.errors import InputError
+from sheafstate.report.style import ROLES, new_figure, settings, site_colour, type_colour
 
 __all__ = ["budget_figure", "draw_simulation", "rates_figure", "scaling_figure", "seeds_figure", "sites_figure"]
 
@@ -24,11 +25,14 @@ Record = dict[str, Any]
 RECORD_NAME = "simulation.json"
 DPI = 110
 
-COLOURS = {"dense": "#6b7280", "window": "#d97706", "sheaf": "#0369a1", "true": "#15803d"}
+COLOURS = {**{site: site_colour(site) for site in ("dense", "window", "sheaf")}, "true": ROLES["syntax"].light}
 LABELS = {"dense": "dense", "window": "window", "sheaf": "sheaf", "true": "true edges"}
-RELATION_COLOURS = {"local": "#15803d", "instruction": "#7c3aed", "topic": "#db2777", "recurrence": "#0891b2"}
+RELATION_COLOURS = {
+    **{relation: type_colour(relation) for relation in ("local", "instruction", "topic")},
+    "recurrence": type_colour("retrieval"),
+}
 BUDGET_SYMBOLS = {"window": "$w$", "kept_anchors": "$s$", "recent_anchors": "$r_a$", "recent_mentions": "$r$"}
-INK, FAINT = "#1f2937", "#d1d5db"
+INK, FAINT = ROLES["ink"].light, ROLES["grid"].light
 
 
 def draw_simulation(directory: Path) -> list[Path]:
@@ -51,7 +55,8 @@ def draw_simulation(directory: Path) -> list[Path]:
     drawn = []
     for name, draw in figures.items():
         drawn.append(directory / f"{name}.png")
-        draw(record).savefig(drawn[-1], dpi=DPI)
+        with settings():
+            draw(record).savefig(drawn[-1], dpi=DPI)
     return drawn
 
 
@@ -59,8 +64,8 @@ def sites_figure(record: Record) -> Figure:
     """Coverage, waste and edges per token of the sites in the first run, and coverage by relation."""
     run = record["runs"][0]
     sites, names = run["sites"], list(run["sites"])
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    figure.suptitle(_title(run), fontsize=12, color=INK)
+    figure = new_figure(9, 6)
+    figure.suptitle(_title(run), fontsize=11, color=INK)
     top, bottom = figure.subfigures(2, 1, squeeze=False)[:, 0]
     for axes, key, title in zip(
         top.subplots(1, 3),
@@ -102,10 +107,11 @@ def scaling_figure(record: Record) -> Figure:
     """Edges against length on logarithmic axes with the fitted exponents, and edges per token of the sparse sites."""
     sweep = record["sweeps"]["scaling"]
     lengths, edges = _edges_by_length(sweep["points"])
-    figure = Figure(figsize=(10, 4.4), layout="constrained")
+    figure = new_figure(10, 4.4)
     left, right = figure.subplots(1, 2)
     for name in ("dense", "window", "sheaf", "true"):
-        label = f"{LABELS[name]}: $n^{{{sweep['fits'][name]['exponent']:.3f}}}$"
+        fit = sweep["fits"].get(name)
+        label = LABELS[name] if fit is None else f"{LABELS[name]}: $n^{{{fit['exponent']:.3f}}}$"
         left.plot(lengths, edges[name], "o-", color=COLOURS[name], label=label, markersize=4)
     left.set_xscale("log", base=2)
     left.set_yscale("log")
@@ -135,9 +141,9 @@ def seeds_figure(record: Record) -> Figure:
     """What moves with the seed: one dot a seed, the mean as a line and one deviation to both sides as a band."""
     sweep = record["sweeps"]["seeds"]
     panels = [("window", "coverage"), ("window", "waste"), ("sheaf", "coverage"), ("sheaf", "waste")]
-    figure = Figure(figsize=(10, 5.2), layout="constrained")
+    figure = new_figure(10, 5.2)
     runs = [point["run"] for point in sweep["points"]]
-    figure.suptitle(f"{len(runs)} seeds, {runs[0]['length']:,} positions", fontsize=12, color=INK)
+    figure.suptitle(f"{len(runs)} seeds, {runs[0]['length']:,} positions", fontsize=11, color=INK)
     for axes, (site, key) in zip(figure.subplots(2, 2).flat, panels, strict=True):
         seeds = [run["seed"] for run in runs]
         values = [run["sites"][site][key] for run in runs]
@@ -161,7 +167,7 @@ def rates_figure(record: Record) -> Figure:
     panels = _by_parameter(record["sweeps"]["rates"]["points"])
     columns = 5
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(13, 2.5 * rows + 0.8), layout="constrained")
+    figure = new_figure(13, 2.5 * rows + 0.8)
     for axes, (parameter, points) in zip(
         figure.subplots(rows, columns, squeeze=False).flat, panels.items(), strict=False
     ):
@@ -176,17 +182,19 @@ def rates_figure(record: Record) -> Figure:
             axes.plot(x, values, style, color=COLOURS[site], label=label, markersize=4, linewidth=1.4)
         axes.set_xticks(x, [f"{value:g}" for value in points])
         axes.tick_params(labelsize=7)
-        _mark_preset(axes, list(points), record["config"]["rates"][parameter])
+        chosen = record["config"]["rates"][parameter]
+        if chosen in points:
+            _mark_chosen(axes, list(points).index(chosen))
         _share_axis(axes)
         _finish(axes, parameter.replace("_", " "))
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=5, frameon=False)
     return figure
 
 
 def budget_figure(record: Record) -> Figure:
     """For every budget: coverage of each relation and waste of the sheaf site."""
     panels = _by_parameter(record["sweeps"]["budget"]["points"])
-    figure = Figure(figsize=(12, 3.9), layout="constrained")
+    figure = new_figure(12, 3.9)
     for axes, (parameter, points) in zip(figure.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
         for relation, colour in RELATION_COLOURS.items():
             values = [_relation(runs, relation) for runs in points.values()]
@@ -195,12 +203,12 @@ def budget_figure(record: Record) -> Figure:
         wasted = [_site(runs, "sheaf", "waste") for runs in points.values()]
         axes.plot(list(points), covered, "-", color=INK, label="coverage of all", linewidth=2.2)
         axes.plot(list(points), wasted, "s--", color=INK, label="waste", markersize=4, linewidth=1.2)
-        axes.axvline(record["config"]["budget"][parameter], color=FAINT, linewidth=6, zorder=0)
+        _mark_chosen(axes, record["config"]["budget"][parameter])
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel(f"degree {BUDGET_SYMBOLS[parameter]}")
         _share_axis(axes)
         _finish(axes, parameter.replace("_", " "))
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=6, frameon=False)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=7, frameon=False)
     return figure
 
 
@@ -248,9 +256,8 @@ def _title(run: dict[str, Any]) -> str:
     return f"{run['length']:,} positions, {run['true_edges']:,} true edges, seed {run['seed']}"
 
 
-def _mark_preset(axes: Axes, values: list[float], chosen: float) -> None:
-    if chosen in values:
-        axes.axvline(values.index(chosen), color=FAINT, linewidth=6, zorder=0)
+def _mark_chosen(axes: Axes, x: float) -> None:
+    axes.axvline(x, color=FAINT, linewidth=6, zorder=0, label="value in the other panels")
 
 
 def _share_axis(axes: Axes) -> None:
@@ -261,7 +268,4 @@ def _share_axis(axes: Axes) -> None:
 
 def _finish(axes: Axes, title: str) -> None:
     axes.set_title(title, fontsize=10, color=INK, loc="left")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color=FAINT, linewidth=0.5)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=8)
+    axes.grid(axis="x", visible=False)

@@ -146,13 +146,13 @@ def run_case(case: Case) -> Point:
 def fit_exponents(points: Iterable[Point]) -> dict[str, Fit]:
     """For G* ("true") and every site: the exponent b of edges ∝ n^b over runs of different lengths.
 
-    Raises:
-        InputError: with fewer than two lengths.
+    Left out is what has edges at fewer than two lengths.
     """
     runs = [point.run for point in points]
-    counts = {"true": [run.true_edges for run in runs]}
-    counts |= {site: [run.sites[site].edges for run in runs] for site in SITES}
-    return {name: _fit([run.length for run in runs], edges) for name, edges in counts.items()}
+    counts = {"true": [(run.length, run.true_edges) for run in runs]}
+    counts |= {site: [(run.length, run.sites[site].edges) for run in runs] for site in SITES}
+    seen = {name: [(n, edges) for n, edges in pairs if edges > 0] for name, pairs in counts.items()}
+    return {name: _fit(pairs) for name, pairs in seen.items() if len({n for n, _ in pairs}) > 1}
 
 
 def spread(points: Iterable[Point]) -> dict[str, dict[str, Spread]]:
@@ -178,11 +178,8 @@ def _variants(config: SimulationConfig, part: str) -> Iterator[tuple[str, float,
             yield parameter, value, replace(config, **{part: varied})
 
 
-def _fit(lengths: Sequence[int], counts: Sequence[int]) -> Fit:
-    if len(set(lengths)) < 2:
-        raise InputError(f"a scaling exponent needs at least two lengths, got {sorted(set(lengths))}")
-    seen = [(n, edges) for n, edges in zip(lengths, counts, strict=True) if edges > 0]
-    x, y = np.log([float(n) for n, _ in seen]), np.log([float(edges) for _, edges in seen])
+def _fit(pairs: Sequence[tuple[int, int]]) -> Fit:
+    x, y = np.log(np.array(pairs, np.float64)).T
     x, y = x - x.mean(), y - y.mean()
     exponent = float(x @ y / (x @ x))
     residual = float(np.sum((y - exponent * x) ** 2))

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from sheafstate import __version__
+from sheafstate.cli.estimate import estimate_command
 from sheafstate.cli.evaluate import evaluate_command
 from sheafstate.cli.generate import generate_command
 from sheafstate.cli.simulate import simulate_command
@@ -25,6 +26,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": train_command,
     "generate": generate_command,
     "evaluate": evaluate_command,
+    "estimate": estimate_command,
 }
 """Name on the command line → function, in the order in which ``--help`` lists them."""
 

@@ -47,7 +47,9 @@ def make_config(name: str, **overrides: object) -> SheafStateConfig:
     return SheafStateConfig(**(SMALL | VARIANTS[name] | overrides))
 
 
-def make_model(name: str, dtype: torch.dtype = torch.float64, seed: int = 0, **overrides: object) -> SheafStateForCausalLM:
+def make_model(
+    name: str, dtype: torch.dtype = torch.float64, seed: int = 0, **overrides: object
+) -> SheafStateForCausalLM:
     """A model whose parameters are far from their initial values, so that every part has an effect."""
     torch.manual_seed(seed)
     model = SheafStateForCausalLM(make_config(name, **overrides)).to(dtype).eval()

@@ -184,7 +184,9 @@ def cost(config: SheafStateConfig, context: int, dtype_bytes: int = 4) -> Cost:
         for kind, n in transported.items()
     )
     last = sum(
-        n * _reading_flops(config, kind) * ((context if bounds[kind] < 0 else min(bounds[kind], context)) + own.get(kind, 0))
+        n
+        * _reading_flops(config, kind)
+        * ((context if bounds[kind] < 0 else min(bounds[kind], context)) + own.get(kind, 0))
         for kind, n in transported.items()
     )
     flops = context * fixed + config.num_layers * reading

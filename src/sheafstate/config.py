@@ -168,7 +168,19 @@ class SheafStateConfig(PreTrainedConfig):
     def _check(self) -> None:
         self._check_heads()
         at_least = dict.fromkeys(
-            "vocab_size d_model num_layers d_head d_state d_conv window num_kept num_anchors retrieval_degree".split(), 1
+            [
+                "vocab_size",
+                "d_model",
+                "num_layers",
+                "d_head",
+                "d_state",
+                "d_conv",
+                "window",
+                "num_kept",
+                "num_anchors",
+                "retrieval_degree",
+            ],
+            1,
         )
         at_least |= {"num_addresses": 2, "d_address": 1, "d_ff": 0, "num_experts": 0, "d_expert": 0}
         for name, least in at_least.items():

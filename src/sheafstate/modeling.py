@@ -22,8 +22,17 @@ __all__ = ["LayerSite", "SheafStateCausalLMOutput", "SheafStateForCausalLM", "Sh
 
 # Arguments that libraries pass to every causal model and that mean nothing here.
 IGNORED_ARGUMENTS = frozenset(
-    "output_attentions cache_position token_type_ids cu_seq_lens_q cu_seq_lens_k max_length_q max_length_k "
-    "logits_processor is_first_iteration".split()
+    [
+        "output_attentions",
+        "cache_position",
+        "token_type_ids",
+        "cu_seq_lens_q",
+        "cu_seq_lens_k",
+        "max_length_q",
+        "max_length_k",
+        "logits_processor",
+        "is_first_iteration",
+    ]
 )
 
 
@@ -205,7 +214,9 @@ class SheafStateModel(SheafStatePreTrainedModel):
 
     def _embed(self, input_ids: Tensor) -> Tensor:
         if input_ids.dim() != 2 or not input_ids.shape[1]:
-            raise InputError(f"input_ids must have shape (rows, positions) with at least one position, not {tuple(input_ids.shape)}")
+            raise InputError(
+                f"input_ids must have shape (rows, positions) with at least one position, not {tuple(input_ids.shape)}"
+            )
         return self.embed_tokens(input_ids)
 
     def _cache(self, cache: Any, use_cache: bool | None) -> SheafStateCache | None:
@@ -216,7 +227,13 @@ class SheafStateModel(SheafStatePreTrainedModel):
         return SheafStateCache(len(self.layers)) if cache is None and use_cache else cache
 
     def _run(
-        self, block: Block, x: Tensor, arrangement: Arrangement, cache: SheafStateCache | None, index: int, with_edges: bool
+        self,
+        block: Block,
+        x: Tensor,
+        arrangement: Arrangement,
+        cache: SheafStateCache | None,
+        index: int,
+        with_edges: bool,
     ) -> tuple[Tensor, BlockReport]:
         """One layer; its new state goes into the cache."""
         state = None if cache is None else cache.layers[index].state

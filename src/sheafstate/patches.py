@@ -76,7 +76,9 @@ PATCHES: dict[PatchType, Patch] = {
         Patch(PatchType.MEMORY, _A, _D, False, 0.0173, "one running vector per learned address"),
         Patch(PatchType.RETRIEVAL, _A, _T, False, None, "the last r written positions of the same learned address"),
         Patch(PatchType.WORKSPACE, _N, _D, False, 0.001, "the whole document, forgetting slowly"),
-        Patch(PatchType.OUTPUT, Ordering.POINT, Reader.GLUED, False, None, "the position itself, where types are glued"),
+        Patch(
+            PatchType.OUTPUT, Ordering.POINT, Reader.GLUED, False, None, "the position itself, where types are glued"
+        ),
     )
 }
 

@@ -88,15 +88,15 @@ def arrange(
     offset = torch.where(opened < 0, before.position[:, None] + index, index - opened)
     last = (count - 1).clamp(min=0)[:, None]
     some = count > 0
-    document = before.document if documents is None else torch.where(some, documents.gather(1, last)[:, 0], before.document)
+    document = (
+        before.document if documents is None else torch.where(some, documents.gather(1, last)[:, 0], before.document)
+    )
     position = torch.where(some, offset.gather(1, last)[:, 0] + 1, before.position)
     rows = Rows(start.cumsum(1), start, offset, valid, count)
     return Arrangement(rows, order, RowState(document, position, before.seen + count))
 
 
-def _mask(
-    shape: tuple[int, int], device: torch.device, mask: Tensor | None, past: int
-) -> Bool[Tensor, "B T"] | None:
+def _mask(shape: tuple[int, int], device: torch.device, mask: Tensor | None, past: int) -> Bool[Tensor, "B T"] | None:
     """The mask of this call's columns, ``None`` where all exist."""
     if mask is None:
         return None

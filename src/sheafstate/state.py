@@ -57,7 +57,9 @@ class SheafStateCacheLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """A state is made by its layer; there is nothing to prepare."""
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
         """A Sheaf-State layer replaces its whole state instead of adding keys and values to it."""
         raise NotImplementedError("a Sheaf-State layer replaces its state; it has no keys and values to update")
 
@@ -84,7 +86,9 @@ class SheafStateCacheLayer(CacheLayerMixin):
 
     def crop(self, tokens_to_remove: int) -> None:
         """Refused: a state cannot be cut back."""
-        raise ValueError("a Sheaf-State cache cannot be cropped; take a snapshot() before the tokens you may want to undo")
+        raise ValueError(
+            "a Sheaf-State cache cannot be cropped; take a snapshot() before the tokens you may want to undo"
+        )
 
     def map(self, function: Callable[[Tensor], Tensor]) -> None:
         """Apply a function to every tensor of the state."""

@@ -21,7 +21,9 @@ def configurations(draw: st.DrawFn) -> SheafStateConfig:
     heads = {str(kind): draw(st.integers(0, 2)) for kind in HEAD_TYPES}
     if not sum(heads.values()):
         heads["local"] = 1
-    sizes = "vocab_size d_model num_layers d_state d_conv window num_kept num_anchors retrieval_degree d_address d_expert"
+    sizes = (
+        "vocab_size d_model num_layers d_state d_conv window num_kept num_anchors retrieval_degree d_address d_expert"
+    )
     switches = "output_gate boundaries write_licence learned_addresses typed_router tie_word_embeddings"
     return SheafStateConfig(
         heads=heads,

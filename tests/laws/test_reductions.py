@@ -206,7 +206,9 @@ def test_instruction_alone_is_attention_to_the_first_and_to_licensed_anchors() -
     for t in range(60):
         anchors = [p for p in range(2, t + 1) if licence[p] > 0][-3:]
         read = [p for p in (0, 1) if p <= t] + anchors
-        logits = k[read] @ q[t] / math.sqrt(6) + torch.stack([licence[p].log() if p >= 2 else torch.zeros(()).double() for p in read])
+        logits = k[read] @ q[t] / math.sqrt(6) + torch.stack(
+            [licence[p].log() if p >= 2 else torch.zeros(()).double() for p in read]
+        )
         outputs.append(logits.softmax(0) @ v[read])
     expected = torch.nn.functional.linear(torch.stack(outputs), block.gluing.out_proj.weight)
     torch.testing.assert_close(y[0], expected, rtol=0, atol=1e-9)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.variants import VARIANTS, VOCABULARY, examples, make_model, tokens
 
 EXACT = 1e-9
@@ -98,7 +99,9 @@ def test_padding_anywhere_equals_solo_rows(models, name, lengths, data) -> None:
 def test_padded_chunks_equal_solo_rows(models, name, data) -> None:
     model, width = models[name], 30
     ids = tokens(3, width, 7)
-    mask = torch.tensor(data.draw(st.lists(st.lists(st.integers(0, 1), min_size=width, max_size=width), min_size=3, max_size=3)))
+    mask = torch.tensor(
+        data.draw(st.lists(st.lists(st.integers(0, 1), min_size=width, max_size=width), min_size=3, max_size=3))
+    )
     cuts = sorted(data.draw(st.sets(st.integers(1, width - 1), max_size=4)))
     with torch.no_grad():
         cache, parts = None, []

@@ -118,7 +118,9 @@ class Dynamics(nn.Module):
         if self.memories:
             m = m.unflatten(-1, (self.memories, self.d_head))
             h = self.heads
-            y, memory = self._memory(m, dt[..., h:], log_decay[..., h:], site, carried.memory, state is not None, keep_state)
+            y, memory = self._memory(
+                m, dt[..., h:], log_decay[..., h:], site, carried.memory, state is not None, keep_state
+            )
             new = replace(new, memory=memory)
             sections[PatchType.MEMORY] = Section(y, None, self._address_chain(site) if with_edges else None)
         return sections, new if keep_state else None

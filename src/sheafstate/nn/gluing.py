@@ -113,9 +113,7 @@ class Gluing(nn.Module):
             values["restriction"] = torch.randn(self.heads, self.d_head, self.d_head) / math.sqrt(self.d_head)
         return values
 
-    def forward(
-        self, sections: Sections, channels: dict[str, Tensor]
-    ) -> tuple[Float[Tensor, "B T D"], Glued]:
+    def forward(self, sections: Sections, channels: dict[str, Tensor]) -> tuple[Float[Tensor, "B T D"], Glued]:
         """Glue the sections of every position."""
         values = torch.cat([section.values for section in sections.values()], 2)
         ones = values.new_ones(values.shape[:3], dtype=torch.promote_types(values.dtype, torch.float32))

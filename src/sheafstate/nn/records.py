@@ -20,7 +20,9 @@ def map_tensors(function: Callable[[Tensor], Tensor], record: Record) -> Record:
     if isinstance(record, torch.Tensor):
         return function(record)
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        changed = {field.name: map_tensors(function, getattr(record, field.name)) for field in dataclasses.fields(record)}
+        changed = {
+            field.name: map_tensors(function, getattr(record, field.name)) for field in dataclasses.fields(record)
+        }
         return dataclasses.replace(record, **changed)
     if isinstance(record, (tuple, list)):
         return type(record)(map_tensors(function, item) for item in record)
@@ -91,7 +93,9 @@ class Edges:
     weight: Float[Tensor, " n"]
 
     @staticmethod
-    def of(exists: Bool[Tensor, "B T h r"], earlier: Int[Tensor, "B T h r"], weight: Float[Tensor, "B T h r"]) -> "Edges":
+    def of(
+        exists: Bool[Tensor, "B T h r"], earlier: Int[Tensor, "B T h r"], weight: Float[Tensor, "B T h r"]
+    ) -> "Edges":
         """Edges from a table of what each position reads; self-edges are no relations and are left out."""
         later = torch.arange(exists.shape[1], device=exists.device)[None, :, None, None]
         row, position, head, column = (exists & (earlier != later)).nonzero(as_tuple=True)

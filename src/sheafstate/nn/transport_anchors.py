@@ -87,7 +87,9 @@ class AnchorReader(nn.Module):
         kept = like.new_zeros(batch, self.heads, self.num_kept, self.d_head)
         ring = like.new_zeros(batch, self.heads, self.num_anchors, self.d_head)
         wide = torch.promote_types(like.dtype, torch.float32)
-        return AnchorState(kept, kept, ring, ring, torch.full(ring.shape[:-1], -torch.inf, dtype=wide, device=like.device))
+        return AnchorState(
+            kept, kept, ring, ring, torch.full(ring.shape[:-1], -torch.inf, dtype=wide, device=like.device)
+        )
 
     def forward(
         self, x: Float[Tensor, "B T C"], site: Site, state: AnchorState | None, keep_state: bool, with_edges: bool

@@ -54,7 +54,9 @@ class CompleteReader(nn.Module):
             k, v = torch.cat([state.keys.to(k.dtype), k], 1), torch.cat([state.values.to(v.dtype), v], 1)
             readable = state.readable
         mask = self._mask(rows, readable)
-        section = functional.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)), attn_mask=mask[:, None])
+        section = functional.scaled_dot_product_attention(
+            *(t.transpose(1, 2) for t in (q, k, v)), attn_mask=mask[:, None]
+        )
         edges = self._edges(rows, q, k, mask) if with_edges else None
         kept = None
         if keep_state:

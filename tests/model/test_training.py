@@ -1,0 +1,176 @@
+"""Loss, gradients, checkpointing, truncated back-propagation, experts in use, finite numbers."""
+
+import pytest
+import torch
+
+from sheafstate import SheafStateForCausalLM
+from tests.variants import VARIANTS, VOCABULARY, make_config, make_model, tokens
+
+names = pytest.mark.parametrize("name", VARIANTS)
+
+
+def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@names
+def test_the_loss_is_the_likelihood_of_the_next_token(name) -> None:
+    model, ids = make_model(name).train(), tokens(2, 20)
+    labels = ids.clone()
+    labels[0, 3:7] = -100
+    out = model(ids, labels=labels)
+    expected = torch.nn.functional.cross_entropy(
+        out.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100
+    )
+    torch.testing.assert_close(out.loss, expected)
+    count = (labels[:, 1:] != -100).sum()
+    torch.testing.assert_close(model(ids, labels=labels, num_items_in_batch=2 * count).loss, expected / 2)
+    last = model.eval()(ids, labels=ids, logits_to_keep=5)
+    assert last.logits.shape[1] == 5
+
+
+@names
+def test_every_parameter_learns(name) -> None:
+    model, ids = make_model(name).train(), tokens(4, 60)
+    model(ids, labels=ids).loss.backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert torch.isfinite(parameter.grad).all(), parameter_name
+        assert parameter.grad.abs().max() > 0, parameter_name
+
+
+@names
+def test_gradients_equal_finite_differences(name) -> None:
+    """Along a random direction, with experts out of the balance and nothing near a border."""
+    model, ids = make_model(name, router_aux_loss_coef=0.0).train(), tokens(1, 25)
+    model(ids, labels=ids).loss.backward()
+    torch.manual_seed(4)
+    # the partition of unity passes no gradient on purpose, so what it depends on is left out
+    moved = [(n, p) for n, p in model.named_parameters() if "in_proj" not in n and "norm" not in n and "embed" not in n]
+    moved = [(n, p) for n, p in moved if "layers.1" in n]
+    direction = {n: torch.randn_like(p) for n, p in moved}
+    slope = sum((p.grad * direction[n]).sum() for n, p in moved)
+    losses = []
+    for sign in (1, -1):
+        with torch.no_grad():
+            for n, p in moved:
+                p.add_(sign * 1e-6 * direction[n])
+            losses.append(model(ids, labels=ids).loss)
+            for n, p in moved:
+                p.sub_(sign * 1e-6 * direction[n])
+    torch.testing.assert_close((losses[0] - losses[1]) / 2e-6, slope, rtol=1e-4, atol=1e-6)
+
+
+@names
+def test_gradient_checkpointing_changes_nothing(name) -> None:
+    ids, results = tokens(2, 40), []
+    for checkpointing in (False, True):
+        model = make_model(name).train()
+        if checkpointing:
+            model.activation_checkpointing_enable()
+        loss = model(ids, labels=ids).loss
+        loss.backward()
+        results.append((loss, gradients(model)))
+    assert torch.equal(results[0][0], results[1][0])
+    for key, gradient in results[0][1].items():
+        torch.testing.assert_close(results[1][1][key], gradient, rtol=0, atol=1e-12)
+
+
+@names
+def test_gradients_flow_through_the_state_until_it_is_detached(name) -> None:
+    model, ids = make_model(name).train(), tokens(1, 24)
+    embed = model.get_input_embeddings()
+    first = embed(ids[:, :12]).detach().requires_grad_()
+    out = model(inputs_embeds=first, use_cache=True)
+    model(ids[:, 12:], cache=out.cache.snapshot()).logits.square().sum().backward()
+    assert first.grad.abs().max() > 0
+    whole = embed(ids).detach().requires_grad_()
+    model(inputs_embeds=whole, use_cache=False).logits[:, 12:].square().sum().backward()
+    torch.testing.assert_close(first.grad, whole.grad[:, :12], rtol=1e-8, atol=1e-9)
+    first.grad = None
+    out = model(inputs_embeds=first, use_cache=True)
+    model(ids[:, 12:], cache=out.cache.detach()).logits.square().sum().backward()
+    assert first.grad is None
+
+
+def test_every_expert_is_in_use_after_200_steps() -> None:
+    torch.manual_seed(0)
+    model = SheafStateForCausalLM(make_config("mixture", num_experts=4)).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(200):
+        ids = tokens(4, 32, step)
+        loss = model(ids, labels=ids).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        layers = model.eval()(tokens(8, 64, 999), output_site=True, use_cache=False).site
+    for layer in layers:
+        assert torch.bincount(layer.experts.flatten(), minlength=4).min() > 0
+
+
+def test_padding_changes_neither_load_nor_auxiliary_loss() -> None:
+    model, ids = make_model("mixture"), tokens(2, 20)
+    mask = torch.ones(2, 31, dtype=torch.long)
+    mask[:, :11] = 0
+    padded = torch.cat([tokens(2, 11, 8), ids], 1)
+    with torch.no_grad():
+        torch.testing.assert_close(model(padded, attention_mask=mask).aux_loss, model(ids).aux_loss)
+
+
+def test_documents_are_balanced_each_for_itself() -> None:
+    """The auxiliary loss of a packed row is the mean of its documents', weighted by their tokens."""
+    model, ids = make_model("mixture"), tokens(1, 30)
+    documents = torch.tensor([[0] * 10 + [1] * 20])
+    with torch.no_grad():
+        packed = model(ids, document_ids=documents).aux_loss
+        parts = [model(ids[:, :10]).aux_loss, model(ids[:, 10:]).aux_loss]
+    torch.testing.assert_close(packed, (10 * parts[0] + 20 * parts[1]) / 30)
+
+
+@pytest.mark.parametrize("name", ["mixture", "complete", "retrieval", "memory", "syntax"])
+def test_huge_inputs_and_bfloat16_stay_finite(name) -> None:
+    torch.manual_seed(0)
+    model = SheafStateForCausalLM(make_config(name)).train()
+    x = (torch.randn(2, 70, 16) * 1e4).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = model(inputs_embeds=x, labels=tokens(2, 70))
+    out.loss.backward()
+    assert torch.isfinite(out.logits).all()
+    assert torch.isfinite(x.grad).all()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.slow
+@names
+def test_three_hundred_bfloat16_steps_stay_finite(name) -> None:
+    torch.manual_seed(0)
+    model = SheafStateForCausalLM(make_config(name)).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for step in range(300):
+        ids = torch.arange(40).remainder(7).add(step % 5).expand(2, -1) % VOCABULARY
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(ids, labels=ids).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert all(torch.isfinite(torch.tensor(losses)))
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4", "ternary"])
+def test_low_bit_models_learn(mode) -> None:
+    torch.manual_seed(0)
+    model = SheafStateForCausalLM(make_config("mixture", quantization=mode)).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    ids = torch.arange(40).remainder(7).expand(2, -1)
+    losses = []
+    for _ in range(60):
+        loss = model(ids, labels=ids).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.3 * losses[0]

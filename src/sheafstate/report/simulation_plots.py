@@ -23,7 +23,7 @@ __all__ = ["budget_figure", "draw_simulation", "rates_figure", "scaling_figure",
 Record = dict[str, Any]
 
 RECORD_NAME = "simulation.json"
-DPI = 110
+DPI = 95
 
 COLOURS = {**{site: site_colour(site) for site in ("dense", "window", "sheaf")}, "true": ROLES["syntax"].light}
 LABELS = {"dense": "dense", "window": "window", "sheaf": "sheaf", "true": "true edges"}

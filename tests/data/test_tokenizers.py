@@ -90,8 +90,12 @@ def test_bpe_of_a_short_text_is_smaller() -> None:
 
 
 def test_a_saved_tokenizer_is_taken(tokenizers, tmp_path) -> None:
-    tokenizers["bpe:400"].save_pretrained(tmp_path)
-    assert load_tokenizer(tmp_path)("Hark!").input_ids == tokenizers["bpe:400"]("Hark!").input_ids
+    tokenizers["bpe:400"].save_pretrained(tmp_path / "first")
+    loaded = load_tokenizer(tmp_path / "first")
+    assert loaded("Hark!").input_ids == tokenizers["bpe:400"]("Hark!").input_ids
+    loaded.save_pretrained(tmp_path / "second")
+    for path in (tmp_path / "first").iterdir():
+        assert (tmp_path / "second" / path.name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("spec", ["bytes", "bpe", "bpe:", "bpe:256", "bpe:-1", "bpe:4k", "byte:3", "no/such/folder"])

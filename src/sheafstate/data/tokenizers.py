@@ -106,6 +106,8 @@ def saved_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
         tokenizer = PreTrainedTokenizerFast.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:  # tokenizers raises bare Exception for a file it cannot parse
         raise InputError(f"the tokenizer in {folder} cannot be read: {error}") from error
+    for trace in ("is_local", "local_files_only"):  # how it was loaded is no part of what is saved again
+        tokenizer.init_kwargs.pop(trace, None)
     if tokenizer.eos_token_id is None:
         raise InputError(f"the tokenizer in {folder} names no end-of-text token (eos_token)")
     return tokenizer

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel, Trainer
+from transformers.trainer_utils import TrainOutput
 
 from sheafstate.training.checkpoints import STAGING, publish, remove_older, saving
 from sheafstate.training.validation import Validation
@@ -38,9 +39,8 @@ class LanguageModelTrainer(Trainer):
     model: PreTrainedModel
 
     def __init__(self, *, validation: Validation | None, keep_checkpoints: int, **arguments: Any) -> None:
-        use_cache = arguments["model"].config.use_cache
+        self.use_cache = arguments["model"].config.use_cache
         super().__init__(eval_dataset=validation, **arguments)
-        self.model.config.use_cache = use_cache  # the Trainer switches it off, and it would be saved so
         self.validation = validation
         self.keep_checkpoints = keep_checkpoints
         self.measured: tuple[int, dict[str, float]] | None = None
@@ -68,6 +68,18 @@ class LanguageModelTrainer(Trainer):
         if self.measured is None or self.measured[0] != self.state.global_step:
             self.measured = self.state.global_step, self.validation.measure(self.model, self.accelerator)
         return dict(self.measured[1])
+
+    def train(self, *arguments: Any, **options: Any) -> TrainOutput:
+        """Train, and leave the model ready to decode: the Trainer switches its cache off for the time being."""
+        try:
+            return super().train(*arguments, **options)
+        finally:
+            self.model.config.use_cache = self.use_cache
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        training, self.model.config.use_cache = self.model.config.use_cache, self.use_cache
+        super()._save(output_dir, state_dict)
+        self.model.config.use_cache = training
 
     def _get_output_dir(self, trial: Any) -> str:
         folder = super()._get_output_dir(trial)

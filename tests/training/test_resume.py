@@ -1,0 +1,250 @@
+"""A run that was stopped, killed or cut short goes on as if nothing had been."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from sheafstate.errors import InputError
+from sheafstate.training import last_checkpoint, train
+from sheafstate.training.callbacks import read_history
+from sheafstate.training.model import build_model
+
+from .conftest import STEPS_OF_AN_EPOCH, StopAt, build_llama
+
+STEPS = 40
+BUILDERS = {"sheaf": build_model, "llama": build_llama}
+
+
+class Witness:
+    """Builds a model that tells which rows it was trained on."""
+
+    def __init__(self, build) -> None:
+        self.build = build
+        self.batches: list[list] = []
+
+    def __call__(self, options, tokenizer):
+        model = self.build(options, tokenizer)
+        model.register_forward_pre_hook(self.note, with_kwargs=True)
+        return model
+
+    def note(self, model, arguments, named) -> None:
+        if model.training:
+            self.batches.append(named["input_ids"].tolist())
+
+
+class RandomState(TrainerCallback):
+    """Draws from torch at every step, as dropout would, and keeps what it drew."""
+
+    def __init__(self) -> None:
+        self.drawn: list[float] = []
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        self.drawn.append(torch.rand(()).item())
+
+
+def records(folder: Path) -> list[dict]:
+    """The history without what depends on the clock."""
+    return [{k: v for k, v in record.items() if k != "seconds"} for record in read_history(folder / "history.jsonl")]
+
+
+@pytest.mark.parametrize("stop", [20, 2 * STEPS_OF_AN_EPOCH], ids=["inside-an-epoch", "at-an-epochs-end"])
+@pytest.mark.parametrize("name", BUILDERS)
+def test_straight_equals_resumed(name: str, stop: int, options, tmp_path) -> None:
+    shared = {"steps": STEPS, "save_every": stop, "validate_every": 15, "log_every": 3}
+    straight, first, second = (Witness(BUILDERS[name]) for _ in range(3))
+    states = [RandomState() for _ in range(3)]
+    whole = train(options(out=tmp_path / "straight", **shared), build=straight, callbacks=[states[0]])
+    halves = {"out": tmp_path / "halves", **shared}
+    train(options(**halves), build=first, callbacks=[states[1], StopAt(stop)])
+    resumed = train(options(**halves, resume=True), build=second, callbacks=[states[2]])
+
+    assert len(straight.batches) == STEPS
+    assert (len(first.batches), len(second.batches)) == (stop, STEPS - stop)
+    assert straight.batches == first.batches + second.batches
+    assert len({json.dumps(batch) for batch in straight.batches}) == STEPS, "later epochs place their rows anew"
+    assert states[0].drawn == states[1].drawn + states[2].drawn
+    assert records(whole.out) == records(resumed.out)
+    for before, after in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(before, after)
+    assert resumed.metrics["steps"] == STEPS
+    assert {k: v for k, v in resumed.metrics.items() if k != "seconds"} == {
+        k: v for k, v in whole.metrics.items() if k != "seconds"
+    }
+
+
+def test_resuming_nothing_is_beginning(options, tmp_path) -> None:
+    train(options(out=tmp_path / "one"))
+    train(options(out=tmp_path / "two", resume=True))
+    assert records(tmp_path / "one") == records(tmp_path / "two")
+
+
+def test_a_finished_run_goes_on_to_more_steps(options, tmp_path) -> None:
+    train(options(out=tmp_path / "one", schedule="constant", steps=10))
+    train(options(out=tmp_path / "two", schedule="constant", steps=6, warmup=0.0))
+    train(options(out=tmp_path / "two", schedule="constant", steps=10, warmup=0.0, resume=True))
+    assert [record["step"] for record in records(tmp_path / "two") if "loss" in record] == list(range(1, 11))
+    assert last_checkpoint(tmp_path / "two").name == "checkpoint-10"
+
+
+@pytest.mark.parametrize(
+    "change", [{"context": 8}, {"seed": 9}, {"batch_size": 2}, {"learning_rate": 0.5}, {"tokenizer": "char"}]
+)
+def test_another_run_is_not_resumed(options, change: dict) -> None:
+    train(options())
+    (name,) = change
+    with pytest.raises(InputError, match=f"a resumed run must keep {name}: it was"):
+        train(options(resume=True, **change))
+
+
+def test_another_text_is_not_resumed(options, tmp_path, page) -> None:
+    copy = tmp_path / "copy.txt"
+    shutil.copy(page, copy)
+    train(options(data=copy))
+    train(options(data=page, resume=True, steps=5))  # the same text in another place
+    copy.write_text(copy.read_text().replace("e", "a"))
+    with pytest.raises(InputError, match=r"not the text that the run .* began with"):
+        train(options(data=copy, resume=True))
+
+
+def truncate(checkpoint: Path) -> None:
+    os.truncate(checkpoint / "model.safetensors", 100)
+
+
+def lose(checkpoint: Path) -> None:
+    (checkpoint / "optimizer.pt").unlink()
+
+
+def leave_unfinished(checkpoint: Path) -> None:
+    (checkpoint / "complete.json").unlink()
+
+
+def break_the_list(checkpoint: Path) -> None:
+    (checkpoint / "complete.json").write_text('{"model.safe')
+
+
+def leave_nothing(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint)
+    checkpoint.mkdir()
+
+
+@pytest.mark.parametrize("damage", [truncate, lose, leave_unfinished, break_the_list, leave_nothing])
+def test_what_is_not_whole_is_not_resumed(damage, options, tmp_path) -> None:
+    witness = Witness(build_model)
+    train(options(steps=9, save_every=3))
+    damage(tmp_path / "run/checkpoint-9")
+    assert last_checkpoint(tmp_path / "run").name == "checkpoint-6"
+    train(options(steps=9, save_every=3, resume=True), build=witness)
+    assert len(witness.batches) == 3
+    assert last_checkpoint(tmp_path / "run").name == "checkpoint-9"
+
+
+def test_a_kill_in_the_middle_of_a_save(options, tmp_path) -> None:
+    train(options(out=tmp_path / "straight", steps=12, save_every=4))
+    settings = options(steps=12, save_every=4).record()
+    script = textwrap.dedent(
+        """
+        import json, os, signal, sys
+        import torch
+        from sheafstate.training import TrainingOptions, train
+
+        whole_save, saves = torch.save, []
+
+        def save(value, path, *rest, **more):
+            saves.append(path)
+            whole_save(value, path, *rest, **more)
+            if "checkpoint-8" in str(path):
+                os.truncate(path, os.path.getsize(path) // 2)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        torch.save = save
+        torch.set_num_threads(1)
+        train(TrainingOptions(**json.loads(sys.argv[1])))
+        """
+    )
+    killed = subprocess.run([sys.executable, "-c", script, json.dumps(settings)], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    run = tmp_path / "run"
+    assert list((run / ".saving/checkpoint-8").iterdir()), "the kill came while files were being written"
+    assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-4"]
+    assert last_checkpoint(run).name == "checkpoint-4"
+    train(options(steps=12, save_every=4, resume=True))
+    assert records(run) == records(tmp_path / "straight")
+    assert not (run / ".saving").exists() or not list((run / ".saving").iterdir())
+
+
+class FillTheDisk(TrainerCallback):
+    """Lets no file grow past a size from some step on, as a full disk or a quota would."""
+
+    def __init__(self, step: int, size: int) -> None:
+        self.step, self.size = step, size
+
+    def on_step_begin(self, args, state, control, **kwargs) -> None:
+        if state.global_step == self.step:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.size, resource.RLIM_INFINITY))
+
+
+@pytest.fixture
+def _room_again():
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("size", [20_000, 50_000], ids=["in-the-weights", "in-the-optimiser"])
+@pytest.mark.usefixtures("_room_again")
+def test_a_full_disk_is_a_sentence_and_loses_nothing(size: int, options, tmp_path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(InputError, match=r"the checkpoint could not be written to .*last whole checkpoint is .*-4$"):
+        train(options(steps=12, save_every=4, log_every=100), callbacks=[FillTheDisk(6, size)])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert last_checkpoint(run).name == "checkpoint-4"
+    assert not (run / ".saving").exists()
+    train(options(steps=12, save_every=4, log_every=100, resume=True))
+    assert last_checkpoint(run).name == "checkpoint-12"
+
+
+@pytest.mark.usefixtures("_room_again")
+def test_a_full_disk_leaves_an_earlier_export(options, tmp_path) -> None:
+    run = tmp_path / "run"
+    train(options(steps=4, save_every=100))
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+
+    class FillAfterTheLastSave(TrainerCallback):
+        def on_train_end(self, args, state, control, **kwargs) -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+
+    with pytest.raises(InputError, match="the model could not be written"):
+        train(options(steps=8, save_every=100, resume=True), callbacks=[FillAfterTheLastSave()])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "metrics.json"):
+        assert (run / name).read_bytes() == before[name]
+
+
+def test_resume_files_that_hold_code_are_not_run(options, tmp_path) -> None:
+    """A pickle that would run a command in place of the optimiser's state."""
+    run = tmp_path / "run"
+    train(options(steps=4, save_every=2))
+    marker = tmp_path / "ran"
+
+    class Command:
+        def __reduce__(self):
+            return os.system, (f"touch {marker}",)
+
+    target = run / "checkpoint-4/optimizer.pt"
+    torch.save(Command(), target)
+    sizes = json.loads((run / "checkpoint-4/complete.json").read_text())
+    sizes["optimizer.pt"] = target.stat().st_size
+    (run / "checkpoint-4/complete.json").write_text(json.dumps(sizes))
+    with pytest.raises(Exception, match=r"(?i)weights.only"):
+        train(options(steps=8, resume=True))
+    assert not marker.exists()

@@ -56,8 +56,8 @@ def figures(run: Path, name: str) -> list[float]:
 def test_two_processes_give_the_losses_of_one(runs) -> None:
     one, two, folder = runs
     assert two["processes"] == 2
-    for name in ("loss", "grad_norm", "val_nats_per_token", "val_bits_per_byte"):
-        assert figures(folder / "two", name) == pytest.approx(figures(folder / "one", name), rel=1e-5)
+    for name, near in {"loss": 1e-5, "val_nats_per_token": 1e-5, "val_bits_per_byte": 1e-5, "grad_norm": 1e-3}.items():
+        assert figures(folder / "two", name) == pytest.approx(figures(folder / "one", name), rel=near)
     assert figures(folder / "two", "learning_rate") == figures(folder / "one", "learning_rate")
     assert two["train_tokens"] == one["train_tokens"]
     assert two["val_bits_per_byte"] == pytest.approx(one["val_bits_per_byte"], rel=1e-5)

@@ -143,11 +143,9 @@ def test_packed_documents_do_not_reach_each_other(name: str, options) -> None:
 @pytest.mark.parametrize("name", BUILDERS)
 def test_parts_of_a_batch_add_up(name: str, options, tmp_path) -> None:
     """Rows differ in how many labels they have, so a mean of the parts' means would be off."""
-    for parts in (1, 2, 4):
+    for parts in (1, 4):
         train(options(out=tmp_path / str(parts), accumulate=parts), build=BUILDERS[name])
-    one, two, four = (losses(tmp_path / str(parts)) for parts in (1, 2, 4))
-    assert two == pytest.approx(one, rel=1e-5)
-    assert four == pytest.approx(one, rel=1e-5)
+    assert losses(tmp_path / "4") == pytest.approx(losses(tmp_path / "1"), rel=1e-5)
 
 
 @pytest.mark.xfail(

@@ -106,8 +106,8 @@ def test_figures_come_from_the_file_alone(record: dict, tmp_path: Path) -> None:
     assert [path.name for path in drawn] == ["sites.png", "scaling.png", "seeds.png", "rates.png", "budget.png"]
     for path in drawn:
         height, width, _ = matplotlib.image.imread(path).shape
-        assert width >= 900
-        assert height >= 400
+        assert width >= 800
+        assert height >= 350
     assert simulation_plots.RECORD_NAME == RECORD_NAME
 
 

@@ -8,24 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sheafstate import SheafStateConfig, accounting
-from sheafstate.cli import main
 from sheafstate.cli.units import in_bytes, short
 from sheafstate.config import PRESETS
 
 
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as left:
-        main(["estimate", *arguments])
-    return left.value.code
-
-
 @pytest.fixture
-def estimated(capsys: pytest.CaptureFixture[str]):
-    def read(*arguments: str) -> dict:
-        assert run(*arguments, "--json") == 0
-        return json.loads(capsys.readouterr().out)
-
-    return read
+def estimated(printed):
+    return lambda *arguments: json.loads(printed("estimate", *arguments, "--json"))
 
 
 def test_figures_are_those_of_the_formulas(estimated) -> None:
@@ -63,10 +52,9 @@ def test_settings_hold_for_both_models(estimated) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_tables_fit_a_terminal(preset: str, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+def test_tables_fit_a_terminal(preset: str, printed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert run("--preset", preset, "--context", "1", "--context", "1048576") == 0
-    shown = capsys.readouterr().out
+    shown = printed("estimate", "--preset", preset, "--context", 1, "--context", 1_048_576)
     assert "…" not in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert f"{accounting.parameters(SheafStateConfig.from_preset(preset)).total:,}" in shown
@@ -84,13 +72,8 @@ def test_tables_fit_a_terminal(preset: str, capsys: pytest.CaptureFixture[str], 
         (["--context", "0"], "not 0"),
     ],
 )
-def test_bad_input_is_one_sentence(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*arguments) != 0
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith("error: ")
-    assert shown.err.count("\n") == 1
-    assert named in shown.err
+def test_bad_input_is_one_sentence(arguments: list[str], named: str, refused) -> None:
+    assert named in refused("estimate", *arguments)
 
 
 PREFIXES = {"": 1, **{prefix: 1000**rank for rank, prefix in enumerate("kMGTPE", 1)}}

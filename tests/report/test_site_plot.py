@@ -1,6 +1,7 @@
 """The picture of a site shows the focus's relations and nothing else's, whatever the tokens are."""
 
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,11 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch
 
 from sheafstate.errors import InputError
+from sheafstate.patches import HEAD_TYPES
 from sheafstate.report import schema
+from sheafstate.report.glyphs import printable
 from sheafstate.report.site_plot import describe_site, draw_site
-from sheafstate.report.style import printable, type_colour
+from sheafstate.report.style import type_colour
 from sheafstate.report.svg import inline_svg
 
 from .conftest import FOCUS, TOKENS
@@ -107,3 +110,17 @@ def test_the_description_says_what_the_picture_shows(passage: schema.Passage) ->
 @pytest.mark.parametrize(("text", "symbol"), [("\n", "\u21b5"), ("\t", "\u21e5"), ("", "\u2205"), ("\x00", "\ufffd")])
 def test_printable(text: str, symbol: str) -> None:
     assert printable(text) == symbol
+
+
+@pytest.mark.parametrize("columns", [8, 20, 96])
+def test_the_counts_stay_inside_the_picture(passage: schema.Passage, columns: int) -> None:
+    one = passage.layers[0].edges[0]
+    every = tuple(replace(one, type=kind.value) for kind in HEAD_TYPES)
+    figure = draw_site(replace(passage, layers=(replace(passage.layers[0], edges=every),)), 0, columns=columns)
+    counts = [text for text in figure.axes[0].texts if text.get_text() in {f"{kind.value} 1" for kind in HEAD_TYPES}]
+    assert len(counts) == len(HEAD_TYPES)
+    figure.canvas.draw()
+    frame = figure.bbox
+    boxes = [text.get_window_extent() for text in counts]
+    assert all(box.x1 <= frame.x1 + 1 and box.y1 <= frame.y1 + 1 for box in boxes if columns > 8)
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))

@@ -16,6 +16,7 @@ from sheafstate import __version__
 from sheafstate.cli.estimate import estimate_command
 from sheafstate.cli.evaluate import evaluate_command
 from sheafstate.cli.generate import generate_command
+from sheafstate.cli.inspect import inspect_command
 from sheafstate.cli.simulate import simulate_command
 from sheafstate.cli.train import train_command
 
@@ -27,6 +28,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "generate": generate_command,
     "evaluate": evaluate_command,
     "estimate": estimate_command,
+    "inspect": inspect_command,
 }
 """Name on the command line → function, in the order in which ``--help`` lists them."""
 

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from sheafstate.errors import InputError
+from sheafstate.report.glyphs import printable
 from sheafstate.report.schema import History, Simulated
-from sheafstate.report.style import ROLES, new_figure, printable, settings, site_colour
+from sheafstate.report.style import ROLES, new_figure, settings, site_colour
 
 __all__ = ["compact", "draw_coverage_and_waste", "draw_loss", "draw_scaling", "exponents", "smoothed"]
 

@@ -16,8 +16,9 @@ from matplotlib.path import Path
 
 from sheafstate.errors import InputError
 from sheafstate.patches import PatchType
+from sheafstate.report.glyphs import printable
 from sheafstate.report.schema import Edge, Layer, Passage
-from sheafstate.report.style import ROLES, address_colour, new_figure, printable, settings, type_colour
+from sheafstate.report.style import ROLES, address_colour, new_figure, settings, type_colour
 
 __all__ = ["describe_site", "draw_site"]
 
@@ -78,7 +79,8 @@ def draw_site(passage: Passage, layer: int, columns: int = 96) -> Figure:
     strip = _strip(passage, columns)
     edges = _edges_of(passage, layer)
     focus, ends = strip.centre(passage.focus), _arc_ends(strip, edges)
-    top = max([4.0, *(_height(focus - end) for _, end in ends)]) + 3.5
+    legend = _legend(edges, strip.total)
+    top = max([4.0, *(_height(focus - end) for _, end in ends)]) + 1.5 + ROW * len(legend)
     bottom = -1.4 - ROW * (len(site.boundaries) + len(site.addresses))
     width = strip.total + LABELS + 1
     with settings():
@@ -89,7 +91,7 @@ def draw_site(passage: Passage, layer: int, columns: int = 96) -> Figure:
         axes.set_axis_off()
         _draw_tokens(axes, passage, strip)
         _draw_arcs(axes, focus, ends)
-        _draw_counts(axes, edges, top)
+        _draw_legend(axes, legend, top)
         _draw_rows(axes, site, strip, passage.focus)
     return figure
 
@@ -174,13 +176,25 @@ def _draw_arcs(axes: Axes, focus: float, ends: list[tuple[Edge, float]]) -> None
         _label(axes, f"{beyond} further back", -ROW / 2 + 0.2, ROLES["soft"].light)
 
 
-def _draw_counts(axes: Axes, edges: list[Edge], top: float) -> None:
-    """The legend: how many relations of each type the focus has."""
+def _legend(edges: list[Edge], width: float) -> list[list[tuple[float, str, str]]]:
+    """How many relations of each type the focus has, as lines of (left, type, text) no wider than the strip."""
+    lines: list[list[tuple[float, str, str]]] = [[]]
     x = 0.0
     for name, count in _counts(edges).items():
         text = f"{name} {count}"
-        axes.text(x, top - 1.2, text, color=type_colour(name), fontweight="bold", ha="left", va="center")
+        if lines[-1] and x + len(text) > width:
+            lines.append([])
+            x = 0.0
+        lines[-1].append((x, name, text))
         x += len(text) + 2.5
+    return lines
+
+
+def _draw_legend(axes: Axes, lines: list[list[tuple[float, str, str]]], top: float) -> None:
+    for number, line in enumerate(lines):
+        for x, name, text in line:
+            place: dict[str, Any] = {"ha": "left", "va": "center"}
+            axes.text(x, top - 1.2 - ROW * number, text, color=type_colour(name), fontweight="bold", **place)
 
 
 def _draw_rows(axes: Axes, site: Layer, strip: _Strip, focus: int) -> None:

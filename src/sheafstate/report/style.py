@@ -5,7 +5,6 @@ role's CSS variable and follow the reader's theme, while a PNG keeps the light o
 """
 
 import colorsys
-import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from matplotlib.figure import Figure
 
 from sheafstate.patches import PatchType
 
-__all__ = ["ROLES", "Role", "address_colour", "new_figure", "printable", "settings", "site_colour", "type_colour"]
+__all__ = ["ROLES", "Role", "address_colour", "new_figure", "settings", "site_colour", "type_colour"]
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,6 @@ ROLES: dict[str, Role] = {
         Role("output", "#2a3443", "#d5dae1"),
     )
 }
-
-_GLYPHS = {"\n": "\u21b5", "\r": "\u240d", "\t": "\u21e5"}
-_UNPRINTABLE = {"Cc", "Cs", "Cn", "Zl", "Zp"}
 
 _SETTINGS: Any = {
     "font.family": "sans-serif",
@@ -109,8 +105,3 @@ def address_colour(address: int) -> str:
     hue = (address * 0.618034) % 1.0
     red, green, blue = colorsys.hls_to_rgb(hue, 0.58 if address % 2 else 0.48, 0.5)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
-
-
-def printable(text: str) -> str:
-    """Text as it can stand in a figure: on one line, control characters as symbols, never empty."""
-    return "".join(_GLYPHS.get(c, "\ufffd" if unicodedata.category(c) in _UNPRINTABLE else c) for c in text) or "\u2205"

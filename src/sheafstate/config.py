@@ -15,6 +15,38 @@ GLUINGS = ("sheaf", "licence", "plain")
 SITES = ("sheaf", "window", "complete")
 RESTRICTIONS = ("identity", "learned", "frozen")
 QUANTIZATIONS = ("none", "int8", "int4", "ternary")
+CHOICES = {"site": SITES, "gluing": GLUINGS, "restriction": RESTRICTIONS, "quantization": QUANTIZATIONS}
+
+LEAST = {
+    "vocab_size": 1,
+    "d_model": 1,
+    "num_layers": 1,
+    "d_head": 1,
+    "d_state": 1,
+    "d_conv": 1,
+    "window": 1,
+    "num_kept": 1,
+    "num_anchors": 1,
+    "retrieval_degree": 1,
+    "num_addresses": 2,
+    "d_address": 1,
+    "d_ff": 0,
+    "num_experts": 0,
+    "d_expert": 0,
+}
+"""The least allowed value of every whole number."""
+
+EVEN = ("d_head", "num_addresses")
+POSITIVE = ("rope_theta", "norm_eps", "initializer_range")
+SWITCHES = (
+    "output_gate",
+    "boundaries",
+    "write_licence",
+    "learned_addresses",
+    "typed_router",
+    "use_cache",
+    "tie_word_embeddings",
+)
 
 PRESETS = {"tiny": 4, "small": 10, "base": 22}
 """The dial of every preset: its number of layers. About 0.8 M, 12 M and 110 M parameters without embeddings."""
@@ -146,9 +178,10 @@ class SheafStateConfig(PreTrainedConfig):
     @property
     def covers(self) -> dict[PatchType, int]:
         """Heads of every type in use, in the order in which heads are laid out; the site decides the types."""
+        heads = self.heads or {}
         if self.site != "sheaf":
-            return {PatchType.LOCAL: sum(self.heads.values())}
-        return {kind: self.heads[kind] for kind in HEAD_TYPES if self.heads.get(kind, 0)}
+            return {PatchType.LOCAL: sum(heads.values())}
+        return {kind: heads[kind] for kind in HEAD_TYPES if heads.get(kind, 0)}
 
     @property
     def num_heads(self) -> int:
@@ -167,43 +200,25 @@ class SheafStateConfig(PreTrainedConfig):
 
     def _check(self) -> None:
         self._check_heads()
-        at_least = dict.fromkeys(
-            [
-                "vocab_size",
-                "d_model",
-                "num_layers",
-                "d_head",
-                "d_state",
-                "d_conv",
-                "window",
-                "num_kept",
-                "num_anchors",
-                "retrieval_degree",
-            ],
-            1,
-        )
-        at_least |= {"num_addresses": 2, "d_address": 1, "d_ff": 0, "num_experts": 0, "d_expert": 0}
-        for name, least in at_least.items():
+        for name, least in LEAST.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
-        for name in ("d_head", "num_addresses"):
+        for name in EVEN:
             if getattr(self, name) % 2:
                 raise InputError(f"{name} must be even, not {getattr(self, name)}")
         if self.num_experts and not self.d_expert:
             raise InputError(f"d_expert must be at least 1 where there are experts, not {self.d_expert}")
-        choices = {"site": SITES, "gluing": GLUINGS, "restriction": RESTRICTIONS, "quantization": QUANTIZATIONS}
-        for name, allowed in choices.items():
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise InputError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
-        for name in ("rope_theta", "norm_eps", "initializer_range"):
+        for name in POSITIVE:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
                 raise InputError(f"{name} must be a positive number, not {value!r}")
         if not isinstance(self.router_aux_loss_coef, int | float) or not 0 <= self.router_aux_loss_coef < float("inf"):
             raise InputError(f"router_aux_loss_coef must be a number of at least 0, not {self.router_aux_loss_coef!r}")
-        switches = "output_gate boundaries write_licence learned_addresses typed_router use_cache tie_word_embeddings"
-        for name in switches.split():
+        for name in SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} must be true or false, not {getattr(self, name)!r}")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import GenerationMixin, PreTrainedModel, initialization
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel, initialization
 from transformers.utils import ModelOutput
 
 from sheafstate.config import SheafStateConfig
@@ -13,6 +13,7 @@ from sheafstate.edges import EdgeList
 from sheafstate.errors import InputError
 from sheafstate.nn.block import Block, BlockReport
 from sheafstate.nn.readout import Readout, next_token_loss
+from sheafstate.nn.records import Initialized, required
 from sheafstate.patches import HEAD_TYPES
 from sheafstate.rows import Arrangement, arrange
 from sheafstate.shapes import Float, Int, Tensor
@@ -42,7 +43,7 @@ class LayerSite:
 
     Attributes:
         edges: typed relations of every row, with head (numbered within its type) and weight.
-        addresses: address of every position in every map, (B, M, T); -1 where masked. Empty where no type has addresses.
+        addresses: address of every position in every map, (B, M, T); -1 where masked. Empty where no type has any.
         boundaries: probability that a patch of each interval type in use starts here, (B, I, T).
         compatibility: c of every head, heads in the order of ``config.covers``, (B, H, T).
         residual: sum of c_h e_h, (B, T).
@@ -59,6 +60,8 @@ class LayerSite:
 
 class _Output(ModelOutput):
     """A model output whose state also has the name it had before transformers 5.24, without a warning."""
+
+    cache: SheafStateCache | None
 
     @property
     def past_key_values(self) -> SheafStateCache | None:
@@ -117,7 +120,7 @@ class SheafStatePreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        if hasattr(module, "initial_values"):
+        if isinstance(module, Initialized):
             for name, value in module.initial_values().items():
                 initialization.copy_(getattr(module, name), value)
         else:
@@ -133,17 +136,17 @@ class SheafStateModel(SheafStatePreTrainedModel):
 
     def __init__(self, config: SheafStateConfig) -> None:
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embed_tokens: nn.Module = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
         self.layers = nn.ModuleList([Block(config) for _ in range(config.num_layers)])
         self.norm = nn.RMSNorm(config.d_model, config.norm_eps)
         self.gradient_checkpointing = False
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Embedding:
+    def get_input_embeddings(self) -> nn.Module:
         """The token embedding."""
         return self.embed_tokens
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the token embedding."""
         self.embed_tokens = value
 
@@ -180,16 +183,15 @@ class SheafStateModel(SheafStatePreTrainedModel):
         unknown = kwargs.keys() - IGNORED_ARGUMENTS
         if unknown:
             raise TypeError(f"forward() got an unexpected argument {sorted(unknown)[0]!r}")
-        if (input_ids is None) == (inputs_embeds is None):
-            raise InputError("give exactly one of input_ids and inputs_embeds")
+        x = self._embed(input_ids, inputs_embeds)
         cache = self._cache(cache if cache is not None else past_key_values, use_cache)
         carried = None if cache is None else cache.rows
         if output_site and carried is not None:
             raise InputError("output_site needs the whole text in one call, not a filled cache")
-        x = self._embed(input_ids) if inputs_embeds is None else inputs_embeds
         documents = document_ids if document_ids is not None else seq_idx
         past = 0 if cache is None else cache.get_seq_length()
-        arrangement = arrange(x.shape[:2], x.device, attention_mask, documents, position_ids, carried, past)
+        shape = x.shape[0], x.shape[1]
+        arrangement = arrange(shape, x.device, attention_mask, documents, position_ids, carried, past)
         x = arrangement.compact(x)
         streams, sites, balance = [], [], []
         for index, block in enumerate(self.layers):
@@ -212,7 +214,11 @@ class SheafStateModel(SheafStatePreTrainedModel):
         )
         return output.to_tuple() if return_dict is False else output
 
-    def _embed(self, input_ids: Tensor) -> Tensor:
+    def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+        if input_ids is None and inputs_embeds is not None:
+            return inputs_embeds
+        if input_ids is None or inputs_embeds is not None:
+            raise InputError("give exactly one of input_ids and inputs_embeds")
         if input_ids.dim() != 2 or not input_ids.shape[1]:
             raise InputError(
                 f"input_ids must have shape (rows, positions) with at least one position, not {tuple(input_ids.shape)}"
@@ -228,7 +234,7 @@ class SheafStateModel(SheafStatePreTrainedModel):
 
     def _run(
         self,
-        block: Block,
+        block: nn.Module,
         x: Tensor,
         arrangement: Arrangement,
         cache: SheafStateCache | None,
@@ -236,14 +242,14 @@ class SheafStateModel(SheafStatePreTrainedModel):
         with_edges: bool,
     ) -> tuple[Tensor, BlockReport]:
         """One layer; its new state goes into the cache."""
-        state = None if cache is None else cache.layers[index].state
+        state = None if cache is None else cache.states[index].state
         arguments = (x, arrangement.rows, state, cache is not None, with_edges)
         if self.gradient_checkpointing and self.training:
             x, state, report = self._gradient_checkpointing_func(block.__call__, *arguments)
         else:
             x, state, report = block(*arguments)
         if cache is not None:
-            cache.layers[index].replace(state, x.shape[1])
+            cache.states[index].replace(state, x.shape[1])
         return x, report
 
 
@@ -272,7 +278,7 @@ def _edge_lists(report: BlockReport, arrangement: Arrangement) -> list[EdgeList]
     batch, length = arrangement.rows.valid.shape
     parts = []
     for kind, section in report.sections.items():
-        edges = section.edges
+        edges = required(section.edges)
         later, earlier = (arrangement.columns(edges.row, at) for at in (edges.later, edges.earlier))
         code = torch.full_like(later, HEAD_TYPES.index(kind))
         parts.append((edges.row, later, earlier, code, edges.head, edges.weight.float()))
@@ -281,8 +287,8 @@ def _edge_lists(report: BlockReport, arrangement: Arrangement) -> list[EdgeList]
     lists = []
     for r in range(batch):
         mine = row == r
-        columns = [tensor[mine].numpy() for tensor in (later, earlier, code)]
-        lists.append(EdgeList(*columns, names, length, heads=head[mine].numpy(), weights=weight[mine].numpy()))
+        pairs = later[mine].numpy(), earlier[mine].numpy()
+        lists.append(EdgeList(*pairs, code[mine].numpy(), names, length, head[mine].numpy(), weight[mine].numpy()))
     return lists
 
 
@@ -382,10 +388,12 @@ class SheafStateForCausalLM(SheafStatePreTrainedModel, GenerationMixin):
         return inputs
 
     def _prepare_cache_for_generation(
-        self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> None:
+        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
         """Generation carries this model's state, whatever cache the configuration names."""
         if model_kwargs.get("cache") is not None:
-            super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
-        elif generation_config.use_cache is not False:
+            mixin: Any = super()  # its own annotation asks more of ``self`` than any model has
+            return mixin._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        if generation_config.use_cache is not False:
             model_kwargs["cache"] = SheafStateCache(self.config.num_layers)
+        return None

@@ -5,6 +5,7 @@ Its size does not depend on the length of the context (but for the complete site
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
@@ -125,11 +126,21 @@ class SheafStateCache(Cache):
         super().__init__(layers=[SheafStateCacheLayer() for _ in range(num_layers)])
         self.rows: RowState | None = None
 
+    @property
+    def states(self) -> list[SheafStateCacheLayer]:
+        """The layers' states; ``layers``, which transformers reads, may hold layers of any kind."""
+        return cast(list[SheafStateCacheLayer], self.layers)
+
     def tensors(self) -> Iterator[Tensor]:
         """Every tensor held."""
         found: list[Tensor] = []
-        for part in [*(layer.state for layer in self.layers), self.rows]:
-            map_tensors(lambda tensor: found.append(tensor) or tensor, part)
+
+        def note(tensor: Tensor) -> Tensor:
+            found.append(tensor)
+            return tensor
+
+        for part in [*(layer.state for layer in self.states), self.rows]:
+            map_tensors(note, part)
         yield from found
 
     def num_bytes(self) -> int:
@@ -146,7 +157,7 @@ class SheafStateCache(Cache):
 
     def _copy(self, function: Callable[[Tensor], Tensor]) -> "SheafStateCache":
         copy = SheafStateCache(len(self.layers))
-        for mine, theirs in zip(self.layers, copy.layers, strict=True):
+        for mine, theirs in zip(self.states, copy.states, strict=True):
             theirs.state, theirs.length = map_tensors(function, mine.state), mine.length
             theirs.is_initialized = mine.is_initialized
         copy.rows = map_tensors(function, self.rows)
@@ -161,7 +172,7 @@ class SheafStateCache(Cache):
         super().reset()
         self.rows = None
 
-    def reorder_cache(self, beam_idx: Tensor) -> None:
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Rows in another order, for beam search."""
         super().reorder_cache(beam_idx)
         self._map_rows(lambda tensor: tensor.index_select(0, beam_idx.to(tensor.device)))

@@ -82,8 +82,8 @@ def test_schedules_agree_in_float32_outside_near_ties(name) -> None:
     assert excused <= 2
 
 
-# Bounds on whole against chunked runs of one model: mean difference of logits in units of their spread, and the share of
-# positions with the same best token. Rounding moves an address or a quantised activation now and then; never much.
+# Bounds on whole against chunked runs of one model: mean difference of logits in units of their spread, and the share
+# of positions with the same best token. Rounding moves an address or a quantised activation now and then; never much.
 BOUNDS = {"bf16": (0.03, 0.93), "int8": (0.01, 0.97), "int4": (0.01, 0.97), "ternary": (0.01, 0.97)}
 
 

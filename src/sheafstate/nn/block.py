@@ -18,7 +18,7 @@ from sheafstate.nn.dynamics import Dynamics, DynamicsState
 from sheafstate.nn.experts import Experts, Load
 from sheafstate.nn.gluing import Glued, Gluing
 from sheafstate.nn.quant_linear import QuantLinear
-from sheafstate.nn.records import Rows, Sections, Site, split_channels
+from sheafstate.nn.records import Initialized, Rows, Sections, Site, split_channels
 from sheafstate.nn.site import LearnedSite
 from sheafstate.nn.transport import Transport, TransportState
 from sheafstate.shapes import Float, Tensor
@@ -101,5 +101,6 @@ class Block(nn.Module):
 def initialize(module: nn.Module) -> None:
     """Set every parameter and buffer in a tree of modules that states its initial values."""
     for part in module.modules():
-        for name, value in part.initial_values().items() if hasattr(part, "initial_values") else ():
-            getattr(part, name).copy_(value)
+        if isinstance(part, Initialized):
+            for name, value in part.initial_values().items():
+                getattr(part, name).copy_(value)

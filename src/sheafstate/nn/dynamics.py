@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
-from sheafstate.nn.records import Edges, Rows, Section, Sections, Site
+from sheafstate.nn.records import Edges, Rows, Section, Sections, Site, required
 from sheafstate.ops.scan import causal_convolution, selective_scan
 from sheafstate.patches import PATCHES, PatchType, Reader
 from sheafstate.shapes import Float, Int, Tensor
@@ -147,7 +147,7 @@ class Dynamics(nn.Module):
         self, x: Tensor, dt: Tensor, log_decay: Tensor, site: Site, state: Tensor, carried: bool, keep_state: bool
     ) -> tuple[Float[Tensor, "B T h P"], Tensor]:
         """One vector per address. Step and reading are scaled by the partition of unity, so both vanish on a border."""
-        address, unity = self._addresses(site), site.log_unity[:, : self.memories].exp().transpose(1, 2)
+        address, unity = self._addresses(site), required(site.log_unity)[:, : self.memories].exp().transpose(1, 2)
         dt, log_decay = dt * unity, log_decay * unity
         if carried and x.shape[1] == 1:
             y, state = _memory_step(x, dt, log_decay, address, site.rows, state)
@@ -157,7 +157,7 @@ class Dynamics(nn.Module):
         return y.to(x.dtype) + self.D[self.heads :, None].to(x.dtype) * x, state
 
     def _addresses(self, site: Site) -> Int[Tensor, "B h T"]:
-        return site.address[:, : self.memories]
+        return required(site.address)[:, : self.memories]
 
     def _chain(self, site: Site, kind: PatchType, heads: int) -> Edges:
         """Edges to the previous position of the document; the weight is what a boundary lets through."""
@@ -209,9 +209,10 @@ def _memory_scan(
     ordered = key.gather(-1, order)
     start = functional.pad(ordered[..., 1:] != ordered[..., :-1], (1, 0), value=True).flatten(0, 1)
     along = order[..., None].expand(*order.shape, width)
-    flat = [tensor.gather(2, order).flatten(0, 1)[..., None] for tensor in (dt, log_decay)]
+    x = x.gather(2, along).flatten(0, 1)[:, :, None]
+    dt, log_decay = (tensor.gather(2, order).flatten(0, 1)[..., None] for tensor in (dt, log_decay))
     ones = x.new_ones(batch * heads, key.shape[-1], 1)
-    y, _ = selective_scan(x.gather(2, along).flatten(0, 1)[:, :, None], *flat, ones, ones, start)
+    y, _ = selective_scan(x, dt, log_decay, ones, ones, start)
     y = y.reshape(batch, heads, -1, width)
     outputs = torch.empty_like(y).scatter(2, along, y)[:, :, -length:].transpose(1, 2)
     if keep_state:

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.quant_linear import quantize_inputs_and_weights
-from sheafstate.nn.records import Rows, Site
+from sheafstate.nn.records import Rows, Site, required
 from sheafstate.ops.quantize import Quantization
 from sheafstate.ops.route import routed_swiglu, routed_swiglu_reference, swiglu
 from sheafstate.shapes import Float, Int, Tensor
@@ -111,6 +111,6 @@ class Experts(nn.Module):
             if self.typed:
                 seen = [part.mean(-1) for part in compatibility.split(self.pools, -1)]
                 if self.boundaries:
-                    seen += list((1 - site.log_carry.exp()).unbind(-1))
+                    seen += list((1 - required(site.log_carry).exp()).unbind(-1))
                 logits = logits + functional.linear(torch.stack(seen, -1).to(wide), self.site_router.to(wide))
             return logits.softmax(-1)

@@ -1,7 +1,10 @@
 """G: gluing sections at the output patch. Sections that agree on their overlap pass; the others are held back.
 
-With licence c0, restrictions r_h = rho_h y_h and masses m_h, the proposed global section is
-g = sum c0 m r / sum c0 m, the residual e_h = mean((r_h - g)^2), the compatibility c_h = c0_h exp(-softplus(beta_h) e_h).
+With licence c0, restrictions r_h = rho_h y_h and masses m_h, the proposed global section, a head's residual and its
+compatibility are
+
+    g = sum c0 m r / sum c0 m,    e_h = mean((r_h - g)^2),    c_h = c0_h exp(-softplus(beta_h) e_h).
+
 Source: DESIGN §3, Gluing.
 """
 

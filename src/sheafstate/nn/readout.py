@@ -25,7 +25,7 @@ class Readout(nn.Linear):
 def next_token_loss(
     logits: Float[Tensor, "B T V"], targets: Tensor, num_items: Tensor | int | None = None
 ) -> Float[Tensor, ""]:
-    """Negative log-likelihood in nats of targets (B, T), -100 where there is none; a mean, or a sum over ``num_items``."""
+    """Negative log-likelihood in nats of targets (B, T), -100 where there is none; the mean, or sum / ``num_items``."""
     total = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="sum")
     count = (targets != -100).sum().clamp(min=1) if num_items is None else num_items
     return total / count

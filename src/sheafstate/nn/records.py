@@ -1,24 +1,43 @@
 """The records that pass between the parts of a layer, and how to map a function over the tensors of one."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 
 from sheafstate.patches import PatchType
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
-__all__ = ["Edges", "Rows", "Section", "Sections", "Site", "map_tensors", "split_channels"]
+__all__ = [
+    "Edges",
+    "Initialized",
+    "Rows",
+    "Section",
+    "Sections",
+    "Site",
+    "map_tensors",
+    "required",
+    "split_channels",
+]
 
 Record = TypeVar("Record")
+Field = TypeVar("Field")
+
+
+@runtime_checkable
+class Initialized(Protocol):
+    """A module that states its initial values."""
+
+    def initial_values(self) -> dict[str, Tensor]:
+        """Values of the module's own parameters and buffers at initialisation, by name."""
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], record: Record) -> Record:
     """A copy of a record with the function applied to every tensor in it, through nested records, tuples and lists."""
     if isinstance(record, torch.Tensor):
-        return function(record)
+        return cast(Record, function(record))
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         changed = {
             field.name: map_tensors(function, getattr(record, field.name)) for field in dataclasses.fields(record)
@@ -29,13 +48,20 @@ def map_tensors(function: Callable[[Tensor], Tensor], record: Record) -> Record:
     return record
 
 
+def required(field: Field | None) -> Field:
+    """An optional field of a record, where its maker promises it: the address of a site that has address maps, say."""
+    if field is None:
+        raise TypeError("a record lacks a field that this layer's configuration promises")
+    return field
+
+
 @dataclass(frozen=True)
 class Rows:
     """Which positions of compacted rows exist, and which document each belongs to.
 
     Attributes:
-        segment: number of the document, counted from the state that came in: 0 continues it, (B, T). Past a row's end it
-            repeats the last one.
+        segment: number of the document, counted from the state that came in: 0 continues it, (B, T). Past a row's end
+            it repeats the last one.
         start: whether a document starts here.
         offset: position inside its document, counted over earlier calls.
         valid: whether the position exists; a row's unmasked positions come first.
@@ -53,7 +79,7 @@ class Rows:
         return self.segment[:, -1]
 
     def final(self, values: Tensor, count: int) -> Tensor:
-        """The last ``count`` positions of every row, where ``values`` (B, count + T, ...) has a carried head of ``count``."""
+        """The last ``count`` positions of each row of ``values`` (B, count + T, ...); its first ``count`` are older."""
         index = self.length[:, None] + torch.arange(count, device=values.device)
         index = index.reshape(*index.shape, *(1,) * (values.dim() - 2)).expand(-1, -1, *values.shape[2:])
         return values.gather(1, index)
@@ -84,7 +110,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Edges:
-    """Relations used: position ``later`` of row ``row`` read ``earlier`` in head ``head`` of its type, this strongly."""
+    """Relations used: position ``later`` of ``row`` read ``earlier`` in head ``head`` of its type, this strongly."""
 
     row: Int[Tensor, " n"]
     later: Int[Tensor, " n"]
@@ -101,6 +127,12 @@ class Edges:
         row, position, head, column = (exists & (earlier != later)).nonzero(as_tuple=True)
         chosen = row, position, head, column
         return Edges(row, position, earlier[chosen], head, weight[chosen].detach())
+
+    @staticmethod
+    def concatenate(parts: Sequence["Edges"]) -> "Edges":
+        """The relations of several lists, one after the other."""
+        names = [field.name for field in dataclasses.fields(Edges)]
+        return Edges(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,9 @@ class LearnedSite(nn.Module):
         config: says which types are in use and how addresses are made.
     """
 
+    directions: Tensor
+    projection: Tensor
+
     def __init__(self, config: SheafStateConfig) -> None:
         super().__init__()
         covers = config.covers

@@ -4,6 +4,7 @@ Each reader owns its record of state and turns its channels into sections; none 
 """
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 from torch import nn
 
@@ -28,6 +29,9 @@ class TransportState:
     retrieval: RetrievalState | None = None
 
 
+TypeReader = LocalReader | CompleteReader | AnchorReader | RetrievalReader
+
+
 class Transport(nn.Module):
     """Softmaxes over few written positions, one reader per type."""
 
@@ -41,11 +45,12 @@ class Transport(nn.Module):
 
     def channels(self) -> dict[str, int]:
         """What this part needs of the layer's input projection."""
-        return {name: reader.width for name, reader in self.readers.items()}
+        return {name: reader.width for name, reader in self._readers().items()}
 
     def initial_state(self, batch: int, like: Tensor) -> TransportState:
         """The state before the first token."""
-        return TransportState(**{name: reader.initial_state(batch, like) for name, reader in self.readers.items()})
+        states: dict[str, Any] = {name: r.initial_state(batch, like) for name, r in self._readers().items()}
+        return TransportState(**states)
 
     def forward(
         self,
@@ -62,3 +67,7 @@ class Transport(nn.Module):
             carried = None if state is None else getattr(state, name)
             sections[PatchType(name)], states[name] = reader(channels[name], site, carried, keep_state, with_edges)
         return sections, TransportState(**states) if keep_state else None
+
+    def _readers(self) -> dict[str, TypeReader]:
+        """The readers by type, as what they are; a ``ModuleDict`` only knows that they are modules."""
+        return cast(dict[str, TypeReader], dict(self.readers.items()))

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from sheafstate.config import SheafStateConfig
-from sheafstate.nn.records import Edges, Rows, Section, Site
+from sheafstate.nn.records import Edges, Rows, Section, Site, required
 from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, written_slots
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
@@ -54,7 +54,7 @@ class _Band:
         along = slots[..., None].expand_as(k)
         return cls(k.gather(1, along), v.gather(1, along), bias.gather(1, slots), slots, stop, first, degree, before)
 
-    def read(self, q: Float[Tensor, "R T P"], with_weights: bool) -> tuple[Tensor, ...]:
+    def read(self, q: Float[Tensor, "R T P"], with_weights: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         stop, first = self.stop[:, self.before :], self.first[:, self.before :]
         return banded_softmax(q, self.k, self.v, stop, first, self.degree, self.bias, return_weights=with_weights)
 
@@ -69,8 +69,9 @@ class _Band:
     def edges(self, rows: Rows, weights: Tensor, share: Tensor, heads: int) -> Edges:
         slot, exists = band_pairs(self.stop, self.first, self.degree)
         earlier = self.slots.gather(1, slot.clamp(min=0).flatten(1)).unflatten(1, slot.shape[1:])
-        by_head = [t.unflatten(0, (-1, heads)).transpose(1, 2) for t in (exists, earlier, weights * share[..., None])]
-        return Edges.of(by_head[0] & rows.valid[..., None, None], *by_head[1:])
+        tables = (exists, earlier, weights * share[..., None])
+        exists, earlier, weights = (t.unflatten(0, (-1, heads)).transpose(1, 2) for t in tables)
+        return Edges.of(exists & rows.valid[..., None, None], earlier, weights)
 
 
 class AnchorReader(nn.Module):
@@ -100,12 +101,14 @@ class AnchorReader(nn.Module):
         bands = self._kept_band(rows, k, v, state), self._anchor_band(site, k, v, state)
         q = (q * self.d_head**-0.5).flatten(0, 1)
         read = [band.read(q, with_edges) for band in bands]
-        section, _, shares = join_softmax([(part[0], part[1]) for part in read])
+        section, _, shares = join_softmax([(part, normaliser) for part, normaliser, _ in read])
         section = section.unflatten(0, (batch, self.heads)).transpose(1, 2)
-        edges = None
-        if with_edges:
-            kept, anchors = (b.edges(rows, r[2], s, self.heads) for b, r, s in zip(bands, read, shares, strict=True))
-            edges = Edges(*(torch.cat([getattr(kept, f), getattr(anchors, f)]) for f in Edges.__dataclass_fields__))
+        used = [
+            band.edges(rows, weights, share, self.heads)
+            for band, (_, _, weights), share in zip(bands, read, shares, strict=True)
+            if weights is not None
+        ]
+        edges = Edges.concatenate(used) if used else None
         return Section(section, None, edges), self._keep(bands, batch) if keep_state else None
 
     def _kept_band(self, rows: Rows, k: Tensor, v: Tensor, state: AnchorState | None) -> _Band:
@@ -120,10 +123,11 @@ class AnchorReader(nn.Module):
             held = torch.where(rows.segment[:, :1] == 0, rows.offset[:, :1], 0)
             written, patch = torch.cat([age <= held, written], 1), torch.nn.functional.pad(patch, (before, 0))
         written, patch = (t.repeat_interleave(self.heads, 0) for t in (written, patch))
-        return _Band.lay_out(*(t.flatten(0, 1) for t in (k, v, bias)), written, patch, self.num_kept, before)
+        k, v, bias = (t.flatten(0, 1) for t in (k, v, bias))
+        return _Band.lay_out(k, v, bias, written, patch, self.num_kept, before)
 
     def _anchor_band(self, site: Site, k: Tensor, v: Tensor, state: AnchorState | None) -> _Band:
-        patch, weight, before = site.rows.segment, site.log_anchor, 0
+        patch, weight, before = site.rows.segment, required(site.log_anchor), 0
         if state is not None:
             before = self.num_anchors
             k, v = torch.cat([state.keys.to(k.dtype), k], 2), torch.cat([state.values.to(v.dtype), v], 2)
@@ -131,8 +135,8 @@ class AnchorReader(nn.Module):
             patch = torch.nn.functional.pad(patch, (before, 0))
         written = weight > -torch.inf
         bias = weight.masked_fill(~written, 0.0)
-        flat = (t.flatten(0, 1) for t in (k, v, bias, written))
-        return _Band.lay_out(*flat, patch.repeat_interleave(self.heads, 0), self.num_anchors, before)
+        k, v, bias, written = (t.flatten(0, 1) for t in (k, v, bias, written))
+        return _Band.lay_out(k, v, bias, written, patch.repeat_interleave(self.heads, 0), self.num_anchors, before)
 
     def _keep(self, bands: tuple[_Band, _Band], batch: int) -> AnchorState:
         by_head = [t.unflatten(0, (batch, self.heads)) for band in bands for t in band.newest()]

@@ -55,7 +55,7 @@ class CompleteReader(nn.Module):
             readable = state.readable
         mask = self._mask(rows, readable)
         section = functional.scaled_dot_product_attention(
-            *(t.transpose(1, 2) for t in (q, k, v)), attn_mask=mask[:, None]
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask[:, None]
         )
         edges = self._edges(rows, q, k, mask) if with_edges else None
         kept = None

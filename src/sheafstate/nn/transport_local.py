@@ -1,4 +1,4 @@
-"""The local cover: a query reads the last w positions of its document, itself included, rotary by offset in the band."""
+"""The local cover: a query reads its document's last w positions, itself included, rotary by offset in the band."""
 
 from dataclasses import dataclass
 
@@ -47,11 +47,22 @@ class LocalReader(nn.Module):
             before = self.window
             k, v = torch.cat([state.keys.to(k.dtype), k], 1), torch.cat([state.values.to(v.dtype), v], 1)
         stop, first = self._band(rows, before)
-        flat = [tensor.transpose(1, 2).flatten(0, 1) for tensor in (q * self.d_head**-0.5, k, v)]
-        bands = [tensor.repeat_interleave(self.heads, 0) for tensor in (stop, first)]
-        outputs = banded_softmax(*flat, *bands, self.window, theta=self.theta, return_weights=with_edges)
-        section = outputs[0].unflatten(0, (batch, self.heads)).transpose(1, 2)
-        edges = self._edges(rows, stop, first, outputs[2], before) if with_edges else None
+
+        def by_head(tensor: Tensor) -> Tensor:
+            return tensor.transpose(1, 2).flatten(0, 1)
+
+        section, _, weights = banded_softmax(
+            by_head(q * self.d_head**-0.5),
+            by_head(k),
+            by_head(v),
+            stop.repeat_interleave(self.heads, 0),
+            first.repeat_interleave(self.heads, 0),
+            self.window,
+            theta=self.theta,
+            return_weights=with_edges,
+        )
+        section = section.unflatten(0, (batch, self.heads)).transpose(1, 2)
+        edges = None if weights is None else self._edges(rows, stop, first, weights, before)
         kept = LocalState(rows.final(k, self.window), rows.final(v, self.window)) if keep_state else None
         return Section(section, None, edges), kept
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from sheafstate.config import SheafStateConfig
-from sheafstate.nn.records import Edges, Rows, Section, Site
+from sheafstate.nn.records import Edges, Rows, Section, Site, required
 from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, written_slots
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
@@ -92,11 +92,12 @@ class RetrievalReader(nn.Module):
         """Read the bucket of every position."""
         v = x.unflatten(-1, (self.heads, self.d_head)).transpose(1, 2)
         h = self.heads
-        vectors, address, unity = site.vectors[:, :h], site.address[:, :h], site.log_unity[:, :h]
-        weight = unity + site.log_write
+        vectors, address = required(site.vectors)[:, :h], required(site.address)[:, :h]
+        unity = required(site.log_unity)[:, :h]
+        weight = unity + required(site.log_write)
         if state is not None and v.shape[2] == 1:
-            section, kept = self._step(v, vectors, address, unity, weight, site.rows, state)
-            return section, kept if keep_state else None
+            section, stepped = self._step(v, vectors, address, unity, weight, site.rows, state)
+            return section, stepped if keep_state else None
         entries = self._entries(v, vectors, address, weight, site.rows, state)
         section, written = self._read(entries, unity, site.rows, with_edges)
         kept = self._keep(entries, written, v, vectors, address, weight, site.rows, state) if keep_state else None
@@ -145,7 +146,7 @@ class RetrievalReader(nn.Module):
         source = order.gather(-1, slots)
         vectors = entries.vectors.flatten(0, 1)
         scale = self.log_scale.exp().to(vectors.dtype).repeat(batch)[:, None, None]
-        outputs = banded_softmax(
+        output, normaliser, weights = banded_softmax(
             _along(vectors, order) * scale,
             _along(vectors, source),
             _along(entries.values.flatten(0, 1), source),
@@ -156,12 +157,12 @@ class RetrievalReader(nn.Module):
             return_weights=with_edges,
         )
         back = torch.argsort(order, -1)[:, -length:]
-        section, mass, shares = self._join(_along(outputs[0], back), outputs[1].gather(-1, back), unity)
+        section, mass, shares = self._join(_along(output, back), normaliser.gather(-1, back), unity)
         edges = None
-        if with_edges:
+        if weights is not None:
             slot, exists = band_pairs(stop, first, self.degree)
             earlier = source.gather(1, slot.clamp(min=0).flatten(1)).unflatten(1, slot.shape[1:])
-            tables = [_along(t, back) for t in (exists, earlier, outputs[2])]
+            tables = [_along(t, back) for t in (exists, earlier, weights)]
             exists, earlier, weights = (t.unflatten(0, (batch, heads)).transpose(1, 2) for t in tables)
             exists = exists & rows.valid[..., None, None]
             edges = Edges.of(exists, earlier, weights * shares.transpose(1, 2)[..., None])
@@ -173,7 +174,8 @@ class RetrievalReader(nn.Module):
         normaliser = normaliser + unity.flatten(0, 1)
         null = self.null.to(normaliser.dtype).repeat(batch)[:, None].expand_as(normaliser)
         section, mass, shares = join_softmax([(output, normaliser)], null)
-        return tuple(t.unflatten(0, (batch, self.heads)) for t in (section, mass, shares[0]))
+        section, mass, share = (t.unflatten(0, (batch, self.heads)) for t in (section, mass, shares[0]))
+        return section, mass, share
 
     def _keep(
         self,
@@ -211,9 +213,9 @@ class RetrievalReader(nn.Module):
         names = ("pending_vectors", "pending_values", "pending_weight", "pending_address")
         some = rows.length > 0
         waiting = {}
-        for name, new in zip(names, pending, strict=True):
+        for name, latest in zip(names, pending, strict=True):
             old = getattr(empty, name)
-            waiting[name] = torch.where(some.reshape(-1, *(1,) * (old.dim() - 1)), new.to(old.dtype), old)
+            waiting[name] = torch.where(some.reshape(-1, *(1,) * (old.dim() - 1)), latest.to(old.dtype), old)
         new = RetrievalState(
             place(torch.zeros_like(empty.vectors), entries.vectors),
             place(torch.zeros_like(empty.values), entries.values),

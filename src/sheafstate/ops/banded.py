@@ -105,7 +105,7 @@ def banded_softmax(
     theta: float | None = None,
     block: int = BLOCK,
     return_weights: bool = False,
-) -> tuple[Float[Tensor, "R n P"], Float[Tensor, "R n"]] | tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Float[Tensor, "R n P"], Float[Tensor, "R n"], Float[Tensor, "R n r"] | None]:
     """Softmax over a band, block by block.
 
     Args:
@@ -117,11 +117,12 @@ def banded_softmax(
         theta: base of rotary embeddings by offset inside the band, or ``None``. Needs every position to be written, so
             that offsets of slots are offsets of positions; angles stay below (degree + block), however long the text.
         block: queries a block.
-        return_weights: also return the weights, (R, n, degree): entry c belongs to slot ``stop - degree + c``.
+        return_weights: whether the weights are wanted.
 
     Returns:
-        outputs (zero where the band is empty) and log-normalisers (minus infinity there), in float32 or wider inside,
-        outputs in the dtype of ``v``.
+        outputs: zero where the band is empty; in the dtype of ``v``, in float32 or wider inside.
+        normalisers: their logarithms, minus infinity where the band is empty; in float32 or wider.
+        weights: (R, n, degree), entry c is that of slot ``stop - degree + c``; ``None`` unless they are wanted.
     """
     rows, length, _ = q.shape
     block = min(block, length)
@@ -154,7 +155,7 @@ def banded_softmax(
     outputs = outputs.flatten(1, 2)[:, :length]
     normaliser = normaliser.flatten(1, 2)[:, :length]
     if not return_weights:
-        return outputs, normaliser
+        return outputs, normaliser, None
     column = (stops - base)[..., None] - degree + torch.arange(degree, device=q.device)
     band = (weights / safe).gather(-1, column.clamp(0, span - 1))
     return outputs, normaliser, band.flatten(1, 2)[:, :length]

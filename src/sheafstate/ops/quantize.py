@@ -2,8 +2,8 @@
 
 A weight matrix W becomes scale x code. Scales are per row; for int8 and int4 they are max|row| / (2^(bits-1) - 1), for
 ternary (codes -1, 0, 1) the mean of |W| over the whole matrix, kept per row so that all formats are stored alike.
-Activations are quantised to 8 bits per position. Sources: Bengio et al. (2013) for the straight-through estimator; Ma et
-al., "The Era of 1-bit LLMs" (2024) for absmean scaling.
+Activations are quantised to 8 bits per position. Sources: Bengio et al. (2013) for the straight-through estimator;
+Ma et al., "The Era of 1-bit LLMs" (2024) for absmean scaling.
 """
 
 from enum import StrEnum

@@ -6,6 +6,7 @@ import pytest
 
 from sheafstate.errors import InputError
 from sheafstate.training import TrainingOptions
+from sheafstate.training.arguments import training_arguments
 
 BAD = {
     "steps": [0, -1, 1.5, True, "4", None],
@@ -21,6 +22,7 @@ BAD = {
     "learning_rate": [0, -1e-3, float("nan"), float("inf"), "fast"],
     "max_grad_norm": [0],
     "weight_decay": [-0.1],
+    "beta2": [1, -0.1],
     "validation_share": [1, -0.5],
     "warmup": [1, -0.1],
     "decay": [1],
@@ -40,6 +42,11 @@ def test_options_that_exclude_each_other_are_refused() -> None:
         TrainingOptions(data="x", out="y", resume=True, overwrite=True)
     with pytest.raises(InputError, match=r"batch_size \(6\) must be a multiple of accumulate \(4\)"):
         TrainingOptions(data="x", out="y", batch_size=6, accumulate=4)
+
+
+def test_the_optimiser_s_betas_reach_the_trainer(tmp_path) -> None:
+    arguments = training_arguments(TrainingOptions(data="x", out=tmp_path, beta2=0.99))
+    assert (arguments.adam_beta1, arguments.adam_beta2) == (0.9, 0.99)
 
 
 def test_a_record_is_json_and_makes_the_same_options(tmp_path) -> None:

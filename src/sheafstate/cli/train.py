@@ -68,6 +68,9 @@ def train_command(
         float, typer.Option(help="Share of the steps in which wsd falls to zero.", rich_help_panel=_OPTIMISER)
     ] = 0.2,
     weight_decay: Annotated[float, typer.Option(help="On matrices alone.", rich_help_panel=_OPTIMISER)] = 0.1,
+    beta2: Annotated[
+        float, typer.Option(help="AdamW's decay of the second moments.", rich_help_panel=_OPTIMISER)
+    ] = 0.95,
     max_grad_norm: Annotated[
         float, typer.Option(help="Gradients are cut to this norm.", rich_help_panel=_OPTIMISER)
     ] = 1.0,
@@ -133,6 +136,7 @@ def train_command(
             warmup=warmup,
             decay=decay,
             weight_decay=weight_decay,
+            beta2=beta2,
             max_grad_norm=max_grad_norm,
             accumulate=accumulate,
             log_every=log_every,

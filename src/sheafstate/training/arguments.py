@@ -11,7 +11,7 @@ from sheafstate.training.options import SCHEDULES, TrainingOptions
 
 __all__ = ["training_arguments"]
 
-_BETAS = (0.9, 0.95)
+_BETA1 = 0.9
 
 
 def training_arguments(options: TrainingOptions) -> TrainingArguments:
@@ -36,8 +36,8 @@ def training_arguments(options: TrainingOptions) -> TrainingArguments:
         lr_scheduler_kwargs=decay,
         warmup_steps=options.warmup,
         weight_decay=options.weight_decay,
-        adam_beta1=_BETAS[0],
-        adam_beta2=_BETAS[1],
+        adam_beta1=_BETA1,
+        adam_beta2=options.beta2,
         max_grad_norm=options.max_grad_norm,
         logging_strategy="steps",
         logging_steps=options.log_every,

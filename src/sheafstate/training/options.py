@@ -55,6 +55,7 @@ class TrainingOptions:
         warmup: steps of the warm-up, as a share of all steps.
         decay: share of all steps in which ``wsd`` falls to zero.
         weight_decay: decoupled, on matrices alone.
+        beta2: AdamW's decay of the second moments; that of the first is 0.9.
         max_grad_norm: gradients are scaled down to this norm.
         accumulate: parts into which each process cuts its rows of a step.
         log_every, validate_every, save_every: steps between two of each; ``validate_every`` ``None`` is a quarter of
@@ -91,6 +92,7 @@ class TrainingOptions:
     warmup: float = 0.05
     decay: float = 0.2
     weight_decay: float = 0.1
+    beta2: float = 0.95
     max_grad_norm: float = 1.0
     accumulate: int = 1
     log_every: int = 10
@@ -118,7 +120,7 @@ class TrainingOptions:
         _number("learning_rate", self.learning_rate, above=0)
         _number("max_grad_norm", self.max_grad_norm, above=0)
         _number("weight_decay", self.weight_decay, least=0)
-        for name in ("validation_share", "warmup", "decay"):
+        for name in ("validation_share", "warmup", "decay", "beta2"):
             _number(name, getattr(self, name), least=0, below=1)
         if self.schedule not in SCHEDULES:
             raise InputError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")

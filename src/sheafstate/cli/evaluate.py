@@ -57,7 +57,6 @@ def evaluate_command(
     Example: sheafstate evaluate runs/demo --data tinyshakespeare --validation-share 0.1
     """
     import torch
-    from transformers.utils.logging import disable_progress_bar
 
     from sheafstate.data import read_documents, split_documents
     from sheafstate.evaluation import carries_state, evaluate, load_checkpoint
@@ -67,7 +66,6 @@ def evaluate_command(
     documents = read_documents(data, separator=separator.replace("\\n", "\n"), field=text_field)
     if validation_share is not None:
         documents = split_documents(documents, validation_share).validation
-    disable_progress_bar()
     model, tokenizer = load_checkpoint(checkpoint, device="cuda" if torch.cuda.is_available() else "cpu")
     carried = carries_state(model) and stride is None if carry is None else carry
     context = context or (DEFAULT_LENGTH if carried else _training_context(checkpoint))

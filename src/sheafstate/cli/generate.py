@@ -35,11 +35,9 @@ def generate_command(
     Example: sheafstate generate runs/demo "ROMEO:" --temperature 0.8 --max-new-tokens 400
     """
     import torch
-    from transformers.utils.logging import disable_progress_bar
 
     from sheafstate.evaluation import load_checkpoint
 
-    disable_progress_bar()
     sampling = {} if greedy else _sampling(temperature, top_k, top_p)
     if threads is not None:
         torch.set_num_threads(threads)

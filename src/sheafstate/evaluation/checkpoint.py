@@ -1,12 +1,15 @@
 """Loading a checkpoint that may be damaged, unfit, or a stranger's."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from sheafstate.data import saved_tokenizer
 from sheafstate.errors import InputError
@@ -66,22 +69,36 @@ def _check_configuration(folder: Path) -> None:
 
 def _model(folder: Path) -> PreTrainedModel:
     try:
-        config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            str(folder), config=config, local_files_only=True, use_safetensors=True, output_loading_info=True
-        )
+        with _silence():
+            config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                str(folder), config=config, local_files_only=True, use_safetensors=True, output_loading_info=True
+            )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
         raise InputError(f"the checkpoint in {folder} cannot be loaded: {_first_line(error)}") from error
     model, found = loaded
     missing = sorted(found["missing_keys"])
     if missing:
-        raise InputError(
-            f"the checkpoint in {folder} lacks {len(missing)} of the model's weights, {missing[0]} among them"
-        )
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise InputError(f"the checkpoint in {folder} lacks weights: {missing[0]}{more}")
     for name, weight in model.named_parameters():
         if weight.is_floating_point() and not torch.isfinite(weight).all():
             raise InputError(f"the checkpoint in {folder} is damaged: {name} holds values that are no finite numbers")
     return model
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep ``transformers`` from drawing bars and reports; what it finds wrong is told in a sentence."""
+    verbosity, drew = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if drew:
+            logging.enable_progress_bar()
 
 
 def _first_line(error: Exception) -> str:

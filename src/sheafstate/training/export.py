@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-import sheafstate
+from sheafstate import __version__
 from sheafstate.training.checkpoints import STAGING, saving
 from sheafstate.training.files import flush, replace
 
@@ -49,7 +49,7 @@ def describe_machine() -> dict[str, Any]:
     """Versions, threads, command and, in a checkout, the commit."""
     return {
         "versions": {
-            "sheafstate": sheafstate.__version__,
+            "sheafstate": __version__,
             "torch": torch.__version__,
             "transformers": transformers.__version__,
             "python": platform.python_version(),
@@ -63,7 +63,7 @@ def describe_machine() -> dict[str, Any]:
 
 def _commit() -> str | None:
     """The commit of the checkout that this package is imported from; ``None`` outside one."""
-    root = Path(sheafstate.__file__).parents[2]
+    root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None
     try:

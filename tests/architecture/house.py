@@ -16,7 +16,8 @@ _LETTER = _SHARED | {"nn.shared"}
 _BLOCK = _LETTER | LETTERS
 _STATE = _BLOCK | {"nn", "nn.block"}
 _ROWS = _STATE | {"state"}
-_MODEL = _ROWS | {"rows", "accounting"}
+_OUTPUTS = _ROWS | {"rows"}
+_MODEL = _OUTPUTS | {"outputs", "accounting"}
 _USE = _MODEL | {"modeling", "data"}
 _STUDY = _USE | {"training", "evaluation", "simulation"}
 
@@ -34,6 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "nn": _BLOCK | {"nn.block"},
     "state": _STATE,
     "rows": _ROWS,
+    "outputs": _OUTPUTS,
     "modeling": _MODEL,
     "data": frozenset({"errors"}),
     "training": _USE,
@@ -46,7 +48,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 }
 """Part → the other parts it may import. A part may always import from itself, save the letters' folder ``nn``."""
 
-_TENSOR = NN | {"shapes", "ops", "state", "rows", "modeling"}
+_TENSOR = NN | {"shapes", "ops", "state", "rows", "outputs", "modeling"}
 _STUDIES = frozenset({"training", "evaluation", "benchmarks"})
 
 MAY_USE: dict[str, frozenset[str]] = {
@@ -63,7 +65,7 @@ MAY_USE: dict[str, frozenset[str]] = {
     "tokenizers": frozenset({"data", "training"}),
     "torch": _TENSOR | _STUDIES | {"data", "cli"},
     "tqdm": frozenset({"training"}),
-    "transformers": _STUDIES | {"config", "state", "modeling", "data", "cli", "root"},
+    "transformers": _STUDIES | {"config", "state", "outputs", "modeling", "data", "cli", "root"},
     "typer": frozenset({"cli"}),
 }
 """Third party → the parts that may use it. What is not here may not be used at all."""

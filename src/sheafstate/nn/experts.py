@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
-from sheafstate.nn.quant_linear import quantize_inputs_and_weights
+from sheafstate.nn.quant_linear import QuantLinear, quantize_inputs_and_weights
 from sheafstate.nn.records import Rows, Site, required
-from sheafstate.ops.quantize import Quantization
-from sheafstate.ops.route import routed_swiglu, routed_swiglu_reference, swiglu
+from sheafstate.ops.quantize import Quantization, fake_quantize_activation
+from sheafstate.ops.route import routed_swiglu, routed_swiglu_reference
 from sheafstate.shapes import Float, Int, Tensor
 
 __all__ = ["Experts", "Load", "balance_loss"]
@@ -60,8 +60,9 @@ class Experts(nn.Module):
         self.down_scale = 1 / math.sqrt(2 * config.num_layers)
         self.shared = config.d_ff > 0
         if self.shared:
-            self.shared_up = nn.Parameter(torch.empty(2 * config.d_ff, d))
-            self.shared_down = nn.Parameter(torch.empty(d, config.d_ff))
+            down_std = self.down_scale / math.sqrt(config.d_ff)
+            self.shared_up = QuantLinear(d, 2 * config.d_ff, config.quantization)
+            self.shared_down = QuantLinear(config.d_ff, d, config.quantization, down_std)
         if self.num_experts:
             self.up = nn.Parameter(torch.empty(self.num_experts, 2 * config.d_expert, d))
             self.down = nn.Parameter(torch.empty(self.num_experts, d, config.d_expert))
@@ -75,10 +76,10 @@ class Experts(nn.Module):
     def initial_values(self) -> dict[str, Tensor]:
         """Fan-in scaled weights; expert e prefers, at first, the e-th type in use (its home)."""
         values = {}
-        for name in ("shared_up", "shared_down", "up", "down", "router"):
+        for name in ("up", "down", "router"):
             weight = getattr(self, name, None)
             if weight is not None:
-                scale = self.down_scale if name.endswith("down") else 1.0
+                scale = self.down_scale if name == "down" else 1.0
                 values[name] = torch.randn(weight.shape) * scale / math.sqrt(weight.shape[-1])
         if self.num_experts:
             values["router"] = values["router"] * 0.1
@@ -93,14 +94,17 @@ class Experts(nn.Module):
         """Refine every position."""
         y = torch.zeros_like(x)
         if self.shared:
-            y = swiglu(*quantize_inputs_and_weights(x, self.quantization, self.shared_up, self.shared_down))
+            gate, value = self.shared_up(x).chunk(2, -1)
+            y = self.shared_down(functional.silu(gate) * value)
         if not self.num_experts:
             return y, None
         probabilities = self._route(x, site, compatibility)
         weight, choice = probabilities.max(-1)
         inputs, up, down = quantize_inputs_and_weights(x, self.quantization, self.up, self.down)
         run = routed_swiglu_reference if torch.compiler.is_compiling() else routed_swiglu
-        routed = run(inputs.flatten(0, 1), choice.flatten(), up, down).unflatten(0, x.shape[:2])
+        low_bit = self.quantization is not Quantization.NONE
+        between = fake_quantize_activation if low_bit else None
+        routed = run(inputs.flatten(0, 1), choice.flatten(), up, down, between).unflatten(0, x.shape[:2])
         load = Load(choice, probabilities, balance_loss(choice, probabilities, site.rows))
         return y + weight[..., None].to(x.dtype) * routed, load
 

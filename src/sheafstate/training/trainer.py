@@ -14,6 +14,10 @@ from sheafstate.training.validation import Validation
 __all__ = ["LanguageModelTrainer", "decaying_parameters"]
 
 
+_STACKED_VECTORS = ("conv_weight", "shift")
+"""Parameters that are no matrices though they have two axes: a vector of taps a channel, of mixing weights a head."""
+
+
 def decaying_parameters(model: nn.Module) -> list[str]:
     """Names of the parameters that weight decay shrinks: matrices and stacks of matrices.
 
@@ -23,7 +27,10 @@ def decaying_parameters(model: nn.Module) -> list[str]:
     return [
         name
         for name, parameter in model.named_parameters()
-        if parameter.ndim > 1 and id(parameter) not in embeddings and not getattr(parameter, "_no_weight_decay", False)
+        if parameter.ndim > 1
+        and id(parameter) not in embeddings
+        and name.rpartition(".")[2] not in _STACKED_VECTORS
+        and not getattr(parameter, "_no_weight_decay", False)
     ]
 
 

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from sheafstate import __version__
+from sheafstate.cli.demo import demo_command
 from sheafstate.cli.estimate import estimate_command
 from sheafstate.cli.evaluate import evaluate_command
 from sheafstate.cli.generate import generate_command
@@ -23,6 +24,7 @@ from sheafstate.cli.train import train_command
 __all__ = ["app", "main"]
 
 COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo_command,
     "simulate": simulate_command,
     "train": train_command,
     "generate": generate_command,

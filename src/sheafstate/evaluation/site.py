@@ -11,7 +11,8 @@ from sheafstate.config import SheafStateConfig
 from sheafstate.data.labels import token_labels
 from sheafstate.edges import EdgeList
 from sheafstate.errors import InputError
-from sheafstate.modeling import LayerSite, SheafStateForCausalLM
+from sheafstate.modeling import SheafStateForCausalLM
+from sheafstate.outputs import LayerSite
 
 __all__ = ["last_token_of", "passage_site"]
 

@@ -18,6 +18,7 @@ from sheafstate.cli.estimate import estimate_command
 from sheafstate.cli.evaluate import evaluate_command
 from sheafstate.cli.generate import generate_command
 from sheafstate.cli.inspect import inspect_command
+from sheafstate.cli.report import report_command
 from sheafstate.cli.simulate import simulate_command
 from sheafstate.cli.train import train_command
 
@@ -31,6 +32,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": evaluate_command,
     "estimate": estimate_command,
     "inspect": inspect_command,
+    "report": report_command,
 }
 """Name on the command line → function, in the order in which ``--help`` lists them."""
 

@@ -76,18 +76,13 @@ def write_site(record: dict[str, Any], out: Path) -> list[Path]:
         OSError: a file cannot be written.
     """
     from sheafstate.report.html import write_report
+    from sheafstate.report.images import write_site_images
     from sheafstate.report.schema import read_passage
-    from sheafstate.report.site_plot import draw_site
-    from sheafstate.report.svg import save_png
 
     out.mkdir(parents=True, exist_ok=True)
-    written = [out / SITE_NAME]
-    written[0].write_text(json.dumps(record) + "\n", encoding="utf-8")
-    passage = read_passage(written[0])
-    for number in range(len(passage.layers)):
-        written.append(out / f"site-layer-{number + 1}.png")
-        save_png(draw_site(passage, number), written[-1])
-    return [*written, write_report(out)]
+    path = out / SITE_NAME
+    path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    return [path, *write_site_images(read_passage(path), out), write_report(out)]
 
 
 def _chosen(layers: list[int] | None, available: int) -> list[int]:

@@ -45,7 +45,7 @@ def render_report(run: Path, title: str | None = None) -> str:
         raise InputError(f"{run} is not the folder of a run")
     metrics_path = run / "metrics.json"
     metrics = schema.read_object(metrics_path) if metrics_path.is_file() else {}
-    references = _references(metrics, metrics_path)
+    references = schema.read_references(metrics_path) if metrics else {}
     makers: dict[str, Callable[[Path], str]] = {
         "simulation.json": lambda path: sections.simulation_section(schema.read_simulation(path)),
         "history.jsonl": lambda path: sections.training_section(schema.read_history(path), references),
@@ -60,14 +60,6 @@ def render_report(run: Path, title: str | None = None) -> str:
         body += sections.figures_section(metrics)
     sources = ", ".join((["metrics.json"] if metrics else []) + present)
     return _page(title or f"Run {run.resolve().name}", sections.overview(metrics), body, sources)
-
-
-def _references(metrics: dict, path: Path) -> dict[str, float]:
-    """Validation losses of other models, nats per token, that the run compares itself with."""
-    try:
-        return {str(name): float(value) for name, value in metrics.get(sections.REFERENCES, {}).items()}
-    except (AttributeError, TypeError, ValueError):
-        raise InputError(f"{path}: {sections.REFERENCES} must map names to losses") from None
 
 
 def _page(title: str, top: str, body: str, sources: str) -> str:

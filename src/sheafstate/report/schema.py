@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from sheafstate.errors import InputError
 
 __all__ = [
+    "REFERENCES",
     "Edge",
     "History",
     "Layer",
@@ -34,11 +35,15 @@ __all__ = [
     "read_history",
     "read_object",
     "read_passage",
+    "read_references",
     "read_sample",
     "read_simulation",
 ]
 
 Record = TypeVar("Record")
+
+REFERENCES = "references"
+"""Name in ``metrics.json`` under which losses of other models stand, to draw beside ours."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +172,20 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{path} must hold one JSON object, not a {type(value).__name__}")
     return value
+
+
+def read_references(path: Path) -> dict[str, float]:
+    """Validation losses of other models, nats per token, that ``metrics.json`` names to compare with; maybe none.
+
+    Raises:
+        InputError: if they are no losses.
+        OSError: if the file cannot be read.
+    """
+    value = read_object(path).get(REFERENCES, {})
+    try:
+        return {str(name): float(loss) for name, loss in value.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise InputError(f"{path}: {REFERENCES} must map names to losses") from None
 
 
 def read_history(path: Path) -> History:

@@ -22,9 +22,6 @@ LABELS = {
 }
 """Names in ``metrics.json`` that have a label; the first of these are the tiles on top."""
 
-REFERENCES = "references"
-"""Name in ``metrics.json`` under which losses of other models stand, to draw beside ours."""
-
 
 def overview(metrics: dict[str, Any]) -> str:
     """The figures that a reader looks for first."""

@@ -1,6 +1,7 @@
 """A run learns, measures what it says, and leaves a folder that others can use."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -175,6 +176,23 @@ def test_bfloat16_stays_close(options, tmp_path) -> None:
     full, half = losses(tmp_path / "full"), losses(tmp_path / "half")
     assert half != full
     assert half == pytest.approx(full, abs=0.1)
+
+
+def test_compiling_without_a_compiler_is_a_sentence(options, monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(InputError, match=r"needs a C\+\+ compiler"):
+        train(options(compile=True))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="needs a C++ compiler")
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.filterwarnings("default")  # the compiler's own
+def test_compiling_changes_nothing(options, tmp_path) -> None:
+    train(options(out=tmp_path / "plain", validate_every=2))
+    train(options(out=tmp_path / "compiled", validate_every=2, compile=True))
+    assert losses(tmp_path / "compiled") == pytest.approx(losses(tmp_path / "plain"), rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A training run from its options to the figures."""
 
 import inspect
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ def train(
     )
     trainer.remove_callback(PrinterCallback)
     if options.compile:
-        model.compile()
+        _compile(model)
     with quiet(), ProgressBar(enabled=options.progress) as progress:
         trainer.add_callback(progress)
         trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
@@ -171,6 +172,13 @@ def _tensorboard(arguments: TrainingArguments, out: Path, resume_from: Path | No
         return []
     step = int(resume_from.name.rpartition("-")[2]) if resume_from else None
     return [TensorBoardCallback(SummaryWriter(str(out / _LOGS), purge_step=step))]
+
+
+def _compile(model: PreTrainedModel) -> None:
+    """Compile in place, for the one shape that the rows of a step have; what measures is not compiled."""
+    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "cl")):
+        raise InputError("compiling a model needs a C++ compiler (g++ or clang++), and there is none")
+    model.compile(dynamic=False)
 
 
 def _measure(trainer: LanguageModelTrainer, options: TrainingOptions, history: History) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Validation:
         sums = torch.zeros(2, dtype=torch.float64, device=accelerator.device)
         for batch in windows.batches(self.rows, accelerator.process_index, accelerator.num_processes):
             targets = batch.targets.to(accelerator.device)
-            with accelerator.autocast():
+            with accelerator.autocast(), torch.compiler.set_stance("force_eager"):
                 logits = model(
                     input_ids=batch.input_ids.to(accelerator.device),
                     attention_mask=batch.attention_mask.to(accelerator.device),

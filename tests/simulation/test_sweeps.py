@@ -121,6 +121,8 @@ def test_the_spread_over_seeds() -> None:
     assert found.std > 0
     assert spread(swept)["sheaf"]["coverage"].min == 1
     assert spread(swept[:1])["true"]["edges"].std == 0
+    pair = spread(swept[:2])["window"]["coverage"]
+    assert pair.std == pytest.approx(abs(coverage[0] - coverage[1]) / math.sqrt(2))
 
 
 def test_coverage_falls_with_the_budget_and_waste_grows_beyond_it() -> None:

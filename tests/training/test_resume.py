@@ -96,6 +96,13 @@ def test_a_finished_run_goes_on_to_more_steps(options, tmp_path) -> None:
     assert last_checkpoint(tmp_path / "two").name == "checkpoint-10"
 
 
+def test_a_resumed_run_takes_its_own_intervals(options, tmp_path) -> None:
+    train(options(steps=4, save_every=4, keep_checkpoints=9))
+    train(options(steps=10, save_every=3, keep_checkpoints=9, resume=True))
+    found = sorted(int(path.name.rpartition("-")[2]) for path in (tmp_path / "run").glob("checkpoint-*"))
+    assert found == [4, 6, 9, 10]
+
+
 @pytest.mark.parametrize(
     "change", [{"context": 8}, {"seed": 9}, {"batch_size": 2}, {"learning_rate": 0.5}, {"tokenizer": "char"}]
 )

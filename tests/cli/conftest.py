@@ -3,20 +3,15 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 from sheafstate.cli import main
-from sheafstate.data import load_tokenizer
-from tests.variants import make_model
+from tests.checkpoints import save_small_checkpoint
 
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model of bytes with random weights, and its tokenizer."""
-    folder, tokenizer = tmp_path_factory.mktemp("checkpoint"), load_tokenizer("byte")
-    make_model("mixture", torch.float32, vocab_size=len(tokenizer)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save_small_checkpoint(tmp_path_factory.mktemp("checkpoint"))
 
 
 @pytest.fixture

@@ -1,0 +1,58 @@
+"""The Python in the documents runs, and so do the examples."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoints import save_small_checkpoint
+
+from .markdown import DOCUMENTS, ROOT, Document
+
+WITH_PYTHON = [document for document in DOCUMENTS if document.code("python")]
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which ``runs/demo`` is a small checkpoint with a figure."""
+    folder = tmp_path_factory.mktemp("workplace")
+    save_small_checkpoint(folder / "runs" / "demo")
+    (folder / "runs" / "demo" / "metrics.json").write_text('{"parameters": 1}')
+    return folder
+
+
+@pytest.fixture
+def run(workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs a program in the workplace; returns what it printed."""
+
+    def program(path: Path, *arguments: str) -> str:
+        monkeypatch.chdir(workplace)
+        monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+        runpy.run_path(str(path), run_name="__main__")
+        return capsys.readouterr().out
+
+    return program
+
+
+@pytest.mark.parametrize("document", WITH_PYTHON, ids=repr)
+def test_the_blocks_of_a_document_run_one_after_another(document: Document, run, tmp_path: Path) -> None:
+    program = tmp_path / "blocks.py"
+    program.write_text("\n".join(document.code("python")), encoding="utf-8")
+    run(program)
+
+
+ARGUMENTS = {
+    "branch_a_state.py": ["runs/demo"],
+    "read_the_site.py": ["runs/demo", "to be or not to be"],
+    "train_with_trainer.py": ["out", "2"],
+}
+
+
+def test_every_example_is_tried() -> None:
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_the_example_runs(name: str, run) -> None:
+    assert run(ROOT / "examples" / name, *ARGUMENTS[name])

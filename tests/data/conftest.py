@@ -29,5 +29,5 @@ def excerpt() -> str:
 
 @pytest.fixture(scope="session")
 def tokenizers(excerpt: str) -> dict:
-    """Each kind, trained on a text that has a few characters beyond ASCII."""
-    return {spec: load_tokenizer(spec, [excerpt, "é漢"]) for spec in SPECS}
+    """Each kind, trained on a text that has a few characters beyond ASCII and learns runs of white space."""
+    return {spec: load_tokenizer(spec, [excerpt, "é漢", "a    b\n\n\n\nc" * 400]) for spec in SPECS}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import TrainerCallback
 
 from sheafstate.errors import InputError
@@ -57,6 +58,13 @@ def records(folder: Path) -> list[dict]:
     return [{k: v for k, v in record.items() if k != "seconds"} for record in read_history(folder / "history.jsonl")]
 
 
+def logged(folder: Path) -> list[tuple[str, int, float]]:
+    """What TensorBoard shows of a run, but for what depends on the clock."""
+    log = EventAccumulator(str(folder / "logs")).Reload()
+    tags = ("train/loss", "train/learning_rate", "train/grad_norm", "eval/nats_per_token", "eval/bits_per_byte")
+    return [(tag, event.step, event.value) for tag in tags for event in log.Scalars(tag)]
+
+
 @pytest.mark.parametrize("stop", [20, 2 * STEPS_OF_AN_EPOCH], ids=["inside-an-epoch", "at-an-epochs-end"])
 @pytest.mark.parametrize("name", BUILDERS)
 def test_straight_equals_resumed(name: str, stop: int, options, tmp_path) -> None:
@@ -74,6 +82,7 @@ def test_straight_equals_resumed(name: str, stop: int, options, tmp_path) -> Non
     assert len({json.dumps(batch) for batch in straight.batches}) == STEPS, "later epochs place their rows anew"
     assert states[0].drawn == states[1].drawn + states[2].drawn
     assert records(whole.out) == records(resumed.out)
+    assert logged(whole.out) == logged(resumed.out)
     for before, after in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(before, after)
     assert resumed.metrics["steps"] == STEPS
@@ -121,6 +130,12 @@ def test_another_text_is_not_resumed(options, tmp_path, page) -> None:
     copy.write_text(copy.read_text().replace("e", "a"))
     with pytest.raises(InputError, match=r"not the text that the run .* began with"):
         train(options(data=copy, resume=True))
+
+
+def test_a_checkpoint_of_another_model_is_refused(options) -> None:
+    train(options())
+    with pytest.raises(InputError, match="another model than the one that is trained: they differ in"):
+        train(options(steps=8, resume=True), build=build_llama)
 
 
 def truncate(checkpoint: Path) -> None:

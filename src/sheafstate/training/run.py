@@ -170,8 +170,8 @@ def _tensorboard(arguments: TrainingArguments, out: Path, resume_from: Path | No
     """A log in the run's folder; what a resumed run did past its checkpoint is taken out of it."""
     if arguments.process_index:
         return []
-    step = int(resume_from.name.rpartition("-")[2]) if resume_from else None
-    return [TensorBoardCallback(SummaryWriter(str(out / _LOGS), purge_step=step))]
+    past = int(resume_from.name.rpartition("-")[2]) + 1 if resume_from else None
+    return [TensorBoardCallback(SummaryWriter(str(out / _LOGS), purge_step=past))]
 
 
 def _compile(model: PreTrainedModel) -> None:

@@ -8,6 +8,7 @@ from torch import nn
 from transformers import PreTrainedModel, Trainer
 from transformers.trainer_utils import TrainOutput
 
+from sheafstate.errors import InputError
 from sheafstate.training.checkpoints import STAGING, publish, remove_older, saving
 from sheafstate.training.validation import Validation
 
@@ -87,6 +88,15 @@ class LanguageModelTrainer(Trainer):
         training, self.model.config.use_cache = self.model.config.use_cache, self.use_cache
         super()._save(output_dir, state_dict)
         self.model.config.use_cache = training
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Refuse a resume file of another model; a tied weight is in the file once, under its first name."""
+        missing = set(load_result.missing_keys) - set(self.model._tied_weights_keys or ())
+        odd = sorted(missing | set(load_result.unexpected_keys))
+        if odd:
+            raise InputError(
+                f"the checkpoint holds another model than the one that is trained: they differ in {odd[0]}"
+            )
 
     def _get_output_dir(self, trial: Any) -> str:
         folder = super()._get_output_dir(trial)

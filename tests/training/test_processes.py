@@ -14,8 +14,7 @@ from sheafstate.training.callbacks import read_history
 from .conftest import BATCH, CONTEXT, SMALL, STEPS_OF_AN_EPOCH
 
 STEPS = STEPS_OF_AN_EPOCH + 3
-MODEL = SMALL | {"router_aux_loss_coef": 0.0}
-SETTINGS = [f"{name}={json.dumps(value)}" for name, value in MODEL.items()]
+SETTINGS = [f"{name}={json.dumps(value)}" for name, value in SMALL.items()]
 
 
 def launch(processes: int, data: Path, held_out: Path, out: Path, *more: str) -> dict:
@@ -41,7 +40,7 @@ def runs(page, held_out, tmp_path_factory) -> tuple[dict, dict, Path]:
         "learning_rate": 1e-2,
         "log_every": 1,
         "save_every": 5,
-        "overrides": MODEL,
+        "overrides": SMALL,
         "progress": False,
         "cpu": True,
     }

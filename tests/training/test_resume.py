@@ -167,6 +167,7 @@ def test_what_is_not_whole_is_not_resumed(damage, options, tmp_path) -> None:
     assert last_checkpoint(tmp_path / "run").name == "checkpoint-6"
     train(options(steps=9, save_every=3, resume=True), build=witness)
     assert len(witness.batches) == 3
+    assert [record["step"] for record in records(tmp_path / "run") if "loss" in record] == list(range(1, 10))
     assert last_checkpoint(tmp_path / "run").name == "checkpoint-9"
 
 

@@ -1,6 +1,7 @@
 """The site of a passage on the terminal: a strip of tokens with rows below, and what one token reads, by type."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from rich import box
@@ -105,8 +106,12 @@ def _lines(shown: Sequence[str], focus: int, columns: int) -> list[range]:
 
 def _row(name: str, cells: Iterator[tuple[str, str]], shown: Sequence[str], line: range) -> Text:
     row = Text(no_wrap=True, overflow="crop").append(f"{name:>{LABEL}} ", "dim")
-    for (text, style), at in zip(cells, line, strict=True):
-        row.append(text + " " * (max(1, cell_len(shown[at])) - cell_len(text)), style)
+    padded = (
+        (text + " " * (max(1, cell_len(shown[at])) - cell_len(text)), style)
+        for (text, style), at in zip(cells, line, strict=True)
+    )
+    for style, run in groupby(padded, key=lambda cell: cell[1]):
+        row.append("".join(text for text, _ in run), style)
     return row
 
 

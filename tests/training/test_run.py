@@ -253,6 +253,16 @@ def test_the_vocabulary_follows_from_the_tokenizer(options) -> None:
         train(options(overrides=SMALL | {"vocab_size": 300}))
 
 
+def test_the_mark_before_a_text_is_learned(options) -> None:
+    """It is also the id that pads, whose embedding PyTorch would leave alone."""
+    tokenizer = load_tokenizer("byte")
+    model = build_model(options(overrides=SMALL | {"tie_word_embeddings": False}), tokenizer)
+    assert model.config.pad_token_id == model.generation_config.pad_token_id == tokenizer.bos_token_id
+    ids = torch.tensor([[tokenizer.bos_token_id, 5, 6]])
+    model(input_ids=ids, labels=ids).loss.backward()
+    assert model.get_input_embeddings().weight.grad[tokenizer.bos_token_id].abs().sum() > 0
+
+
 def test_a_run_that_runs_away_stops_with_a_sentence(options, tmp_path) -> None:
     def build(options, tokenizer):
         model = build_llama(options, tokenizer)

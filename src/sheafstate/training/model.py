@@ -23,8 +23,11 @@ def build_model(options: TrainingOptions, tokenizer: PreTrainedTokenizerBase) ->
     """
     if "vocab_size" in options.overrides:
         raise InputError(f"vocab_size follows from the tokenizer ({len(tokenizer)} tokens) and cannot be set")
-    marks = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+    marks = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos")}
     config = SheafStateConfig.from_preset(
         options.preset, vocab_size=len(tokenizer), **(marks | dict(options.overrides))
     )
-    return SheafStateForCausalLM(config)
+    model = SheafStateForCausalLM(config)
+    # Named only now, for an embedding does not learn the id that pads, and here the same id begins every text.
+    model.config.pad_token_id = model.generation_config.pad_token_id = tokenizer.pad_token_id
+    return model

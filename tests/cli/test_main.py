@@ -93,7 +93,9 @@ def test_the_traceback_can_be_asked_for(failing, monkeypatch: pytest.MonkeyPatch
         main(["fail"])
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Exit(130)], ids=["Ctrl-C", "exit"])
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), typer.Abort(), typer.Exit(130)], ids=["Ctrl-C", "abort", "exit"]
+)
 def test_an_interrupted_command_says_nothing(failing, error, capsys: pytest.CaptureFixture[str]) -> None:
     failing(error)
     assert leave(["fail"]) == 130

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sheafstate import simulation
 from sheafstate.cli import main
 from sheafstate.simulation import PRESETS, SITES, Sweep, configure, run_as_dict, simulate
 
@@ -93,6 +94,15 @@ def test_every_sweep_with_every_preset(command, preset: str, tmp_path: Path) -> 
     assert max(len(line.rstrip()) for line in out.splitlines() if "wrote" not in line) <= 80
 
 
+def test_the_table_of_a_sweep_names_the_relation_that_is_covered_least(command) -> None:
+    _, out, _ = command("--preset", "starved", "--sweep", "budget", "--length", "4096")
+    by_type = simulate(4096, 0, configure("starved", {"recent_anchors": 0})).sites["sheaf"].by_type
+    table = out.split("recent_anchors", 1)[1]
+    assert re.search(rf"\n +0 .* topic {100 * by_type['topic'].coverage:.3f} ", table)
+    _, out, _ = command("--sweep", "budget", "--length", "4096")
+    assert re.search(r"\n +4 +100\.000 +\S+ +\S+ *\n", out)
+
+
 def test_a_window_without_edges_can_be_swept(command, tmp_path: Path) -> None:
     arguments = ("--length", "50", "--length", "100", "--set", "baseline_window=0", "--sweep", "scaling")
     status, out, _ = command(*arguments, "--out", str(tmp_path))
@@ -137,9 +147,12 @@ def test_bad_input_is_told_in_one_sentence(command, arguments: str, message: str
 
 
 @pytest.mark.parametrize("place", ["file", "file/below"])
-def test_a_place_that_cannot_be_written_is_found_before_the_work(command, tmp_path: Path, place: str) -> None:
+def test_a_place_that_cannot_be_written_is_found_before_the_work(
+    command, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulation, "experiment", lambda *_: pytest.fail("worked in vain"))
     (tmp_path / "file").write_text("mine")
-    status, out, err = command("--out", str(tmp_path / place), "--length", "4194304")
+    status, out, err = command("--out", str(tmp_path / place))
     assert status == 1
     assert out == ""
     assert err.startswith("error: ")

@@ -7,12 +7,15 @@ up. ``tests/laws/test_accounting.py`` holds the built model to every formula.
 from dataclasses import dataclass
 
 from sheafstate.config import SheafStateConfig
+from sheafstate.errors import InputError
 from sheafstate.patches import PATCHES, PatchType, Reader
 
 __all__ = ["Cost", "Parameters", "cost", "degrees", "edges", "parameters", "state_bytes"]
 
 WIDE = 4  # bytes of what is kept in float32 whatever the model's dtype
 INTEGER = 8
+ROW_ENTRIES = 5
+"""Integers that a row's place takes: see ``state.RowState``."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,12 @@ def cost(config: SheafStateConfig, context: int, dtype_bytes: int = 4) -> Cost:
         config: the configuration.
         context: positions.
         dtype_bytes: bytes of a number in the model's dtype.
+
+    Raises:
+        InputError: no position.
     """
+    if context < 1:
+        raise InputError(f"context must be at least 1, not {context}")
     transported, bounds = _heads(config, Reader.TRANSPORT), degrees(config)
     readout = 2 * config.d_model * config.vocab_size
     fixed = config.num_layers * _fixed_flops(config) + readout
@@ -217,4 +225,4 @@ def state_bytes(config: SheafStateConfig, context: int, dtype_bytes: int = 4) ->
     entry = config.d_address * wide + width * dtype_bytes + wide
     slots = config.num_addresses * config.retrieval_degree
     size += retrieval * ((slots + 1) * entry + (config.num_addresses + 1) * INTEGER)
-    return config.num_layers * size + 3 * INTEGER
+    return config.num_layers * size + ROW_ENTRIES * INTEGER

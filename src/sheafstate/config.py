@@ -36,6 +36,22 @@ LEAST = {
 }
 """The least allowed value of every whole number."""
 
+MOST, MOST_HEADS = 2**24, 2**12
+"""The largest allowed whole number, and the largest number of heads of a type: more is a mistake."""
+
+STATE_FIELDS = (
+    "num_layers",
+    "d_head",
+    "d_state",
+    "d_conv",
+    "window",
+    "num_kept",
+    "num_anchors",
+    "retrieval_degree",
+    "num_addresses",
+    "d_address",
+)
+
 EVEN = ("d_head", "num_addresses")
 POSITIVE = ("rope_theta", "norm_eps", "initializer_range")
 SWITCHES = (
@@ -116,7 +132,7 @@ class SheafStateConfig(PreTrainedConfig):
 
     model_type = "sheafstate"
     attribute_map = {"hidden_size": "d_model", "num_hidden_layers": "num_layers"}  # noqa: RUF012
-    keys_to_ignore_at_inference = ["cache", "past_key_values", "site"]  # noqa: RUF012
+    keys_to_ignore_at_inference = ["cache", "past_key_values", "site", "hidden_states", "aux_loss"]  # noqa: RUF012
 
     vocab_size: int = 256
     d_model: int = 128
@@ -156,8 +172,18 @@ class SheafStateConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         if self.heads is None:
             self.heads = _mixture(PRESETS["tiny"])
+        for name in kwargs:
+            # transformers lets a configuration carry any name; one letter off a field is a mistake all the same
+            close = difflib.get_close_matches(name, self._fields(), 1, 0.85)
+            if close and name not in self._fields():
+                raise InputError(f"there is no field {name!r}; did you mean {close[0]!r}?")
         super().__post_init__(**kwargs)
         self._check()
+
+    @classmethod
+    def _fields(cls) -> set[str]:
+        """Names that a configuration may be given."""
+        return {field.name for field in dataclasses.fields(cls)} | set(cls.attribute_map)
 
     @classmethod
     def from_preset(cls, preset: str, **overrides: Any) -> "SheafStateConfig":
@@ -168,10 +194,9 @@ class SheafStateConfig(PreTrainedConfig):
         """
         if preset not in PRESETS:
             raise InputError(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}")
-        known = {field.name for field in dataclasses.fields(cls)} | set(cls.attribute_map)
         for name in overrides:
-            if name not in known:
-                close = difflib.get_close_matches(name, known, 1)
+            if name not in cls._fields():
+                close = difflib.get_close_matches(name, cls._fields(), 1)
                 raise InputError(f"there is no field {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
         return cls(**(_preset_fields(PRESETS[preset]) | overrides))
 
@@ -198,12 +223,18 @@ class SheafStateConfig(PreTrainedConfig):
         """Address maps: head i of memory and of retrieval both use map i."""
         return max(self.covers.get(PatchType.MEMORY, 0), self.covers.get(PatchType.RETRIEVAL, 0))
 
+    @property
+    def state_signature(self) -> tuple:
+        """What the shapes of a decoding state follow from; a state serves models of one signature."""
+        shape = [getattr(self, name) for name in STATE_FIELDS]
+        return (self.site, *self.covers.items(), *shape)
+
     def _check(self) -> None:
         self._check_heads()
         for name, least in LEAST.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+                raise InputError(f"{name} must be a whole number from {least} to {MOST}, not {value!r}")
         for name in EVEN:
             if getattr(self, name) % 2:
                 raise InputError(f"{name} must be even, not {getattr(self, name)}")
@@ -216,11 +247,22 @@ class SheafStateConfig(PreTrainedConfig):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
                 raise InputError(f"{name} must be a positive number, not {value!r}")
-        if not isinstance(self.router_aux_loss_coef, int | float) or not 0 <= self.router_aux_loss_coef < float("inf"):
-            raise InputError(f"router_aux_loss_coef must be a number of at least 0, not {self.router_aux_loss_coef!r}")
+        value = self.router_aux_loss_coef
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise InputError(f"router_aux_loss_coef must be a number of at least 0, not {value!r}")
         for name in SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} must be true or false, not {getattr(self, name)!r}")
+
+        self._check_tokens()
+
+    def _check_tokens(self) -> None:
+        for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+            value = getattr(self, name)
+            several = isinstance(value, list | tuple) and name == "eos_token_id"
+            for token in value if several else [] if value is None else [value]:
+                if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < self.vocab_size:
+                    raise InputError(f"{name} must be a token from 0 to {self.vocab_size - 1}, not {token!r}")
 
     def _check_heads(self) -> None:
         allowed = ", ".join(HEAD_TYPES)
@@ -229,8 +271,8 @@ class SheafStateConfig(PreTrainedConfig):
         for kind, count in self.heads.items():
             if kind not in HEAD_TYPES and not (kind == PatchType.OUTPUT and count == 0):
                 raise InputError(f"heads names the patch type {kind!r}; the types that have heads are {allowed}")
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise InputError(f"heads.{kind} must be a whole number of at least 0, not {count!r}")
+            if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_HEADS:
+                raise InputError(f"heads.{kind} must be a whole number from 0 to {MOST_HEADS}, not {count!r}")
         self.heads = {str(kind): count for kind, count in self.heads.items()}
         if not sum(self.heads.values()):
             raise InputError(f"heads must give at least one head to one of {allowed}")

@@ -1,5 +1,6 @@
 """The Hugging Face model: embed, blocks, readout. The mathematics is in ``nn``."""
 
+import inspect
 from typing import Any
 
 import torch
@@ -8,11 +9,11 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedModel, ini
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.errors import InputError
-from sheafstate.nn.block import Block, BlockReport
+from sheafstate.nn.block import Block, BlockReport, BlockState
 from sheafstate.nn.readout import Readout, next_token_loss
 from sheafstate.nn.records import Initialized
 from sheafstate.outputs import SheafStateCausalLMOutput, SheafStateModelOutput, layer_site
-from sheafstate.rows import Arrangement, arrange
+from sheafstate.rows import Arrangement, arrange, documents_between
 from sheafstate.shapes import Tensor
 from sheafstate.state import SheafStateCache
 
@@ -27,7 +28,6 @@ IGNORED_ARGUMENTS = frozenset(
         "output_attentions",
         "cache_position",
         "token_type_ids",
-        "cu_seq_lens_q",
         "cu_seq_lens_k",
         "max_length_q",
         "max_length_k",
@@ -60,6 +60,9 @@ class SheafStatePreTrainedModel(PreTrainedModel):
             if tensor.device.type == "cpu" and tensor.data_ptr() % ALIGNMENT:
                 tensor.data = tensor.data.clone()
         return loaded
+
+    def _wants_record(self, return_dict: bool | None) -> bool:
+        return bool(self.config.return_dict if return_dict is None else return_dict)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -107,6 +110,7 @@ class SheafStateModel(SheafStatePreTrainedModel):
         output_site: bool = False,
         return_dict: bool | None = None,
         seq_idx: Tensor | None = None,
+        cu_seq_lens_q: Tensor | None = None,
         **kwargs: Any,
     ) -> SheafStateModelOutput | tuple:
         """Run the layers.
@@ -114,7 +118,8 @@ class SheafStateModel(SheafStatePreTrainedModel):
         Args:
             input_ids: (B, T); or ``inputs_embeds``, (B, T, D).
             attention_mask: (B, T) or (B, past + T), 0 where a column is padding; padding may stand anywhere.
-            document_ids: (B, T); runs of equal ids neither see nor influence each other. ``seq_idx`` is the same.
+            document_ids: (B, T); runs of equal ids neither see nor influence each other. ``seq_idx`` is the same, and
+                ``cu_seq_lens_q``, the borders of the documents of one row, serves where no other ids are given.
             position_ids: (B, T); only used to find documents: one starts where they restart.
             cache: what an earlier call returned, also accepted as ``past_key_values``; it takes on the new state.
             use_cache: whether to return the state.
@@ -127,73 +132,73 @@ class SheafStateModel(SheafStatePreTrainedModel):
         if unknown:
             raise TypeError(f"forward() got an unexpected argument {sorted(unknown)[0]!r}")
         x = self._embed(input_ids, inputs_embeds)
-        cache = self._cache(cache if cache is not None else past_key_values, use_cache)
+        shape = x.shape[0], x.shape[1]
+        cache = self._cache(cache if cache is not None else past_key_values, use_cache, x)
         carried = None if cache is None else cache.rows
         if output_site and carried is not None:
             raise InputError("output_site needs the whole text in one call, not a filled cache")
         documents = document_ids if document_ids is not None else seq_idx
+        if documents is None and position_ids is None and cu_seq_lens_q is not None:
+            documents = documents_between(cu_seq_lens_q, shape)
         past = 0 if cache is None else cache.get_seq_length()
-        shape = x.shape[0], x.shape[1]
         arrangement = arrange(shape, x.device, attention_mask, documents, position_ids, carried, past)
-        x = arrangement.compact(x)
-        streams, sites, balance = [], [], []
-        for index, block in enumerate(self.layers):
-            streams.append(x)
-            x, report = self._run(block, x, arrangement, cache, index, output_site)
-            if report.load is not None:
-                balance.append(report.load.balance)
-            if output_site:
-                sites.append(layer_site(self.config, report, arrangement))
+        x, states, reports, streams = self._layers(arrangement.compact(x), arrangement, cache, output_site)
         if cache is not None:
-            cache.rows = arrangement.state
+            cache.commit(states, arrangement.state, shape[1], self.config.state_signature)
         x = arrangement.restore(self.norm(x))
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        balance = [report.load.balance for report in reports if report.load is not None]
         output = SheafStateModelOutput(
             last_hidden_state=x,
             cache=cache,
             hidden_states=(*(arrangement.restore(s) for s in streams), x) if wanted else None,
-            site=tuple(sites) if output_site else None,
+            site=tuple(layer_site(self.config, report, arrangement) for report in reports) if output_site else None,
             aux_loss=torch.stack(balance).mean() / arrangement.rows.length.sum().clamp(min=1) if balance else None,
         )
-        return output.to_tuple() if return_dict is False else output
+        return output if self._wants_record(return_dict) else output.to_tuple()
 
     def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+        if input_ids is not None and inputs_embeds is None:
+            _check_shape("input_ids", input_ids, ())
+            return self.embed_tokens(input_ids)
         if input_ids is None and inputs_embeds is not None:
+            _check_shape("inputs_embeds", inputs_embeds, (self.config.d_model,))
             return inputs_embeds
-        if input_ids is None or inputs_embeds is not None:
-            raise InputError("give exactly one of input_ids and inputs_embeds")
-        if input_ids.dim() != 2 or not input_ids.shape[1]:
-            raise InputError(
-                f"input_ids must have shape (rows, positions) with at least one position, not {tuple(input_ids.shape)}"
-            )
-        return self.embed_tokens(input_ids)
+        raise InputError("give exactly one of input_ids and inputs_embeds")
 
-    def _cache(self, cache: Any, use_cache: bool | None) -> SheafStateCache | None:
-        if cache is not None and not isinstance(cache, SheafStateCache):
+    def _cache(self, cache: Any, use_cache: bool | None, x: Tensor) -> SheafStateCache | None:
+        if cache is None:
+            if use_cache is None:
+                use_cache = self.config.use_cache and not self.training
+            return SheafStateCache(len(self.layers)) if use_cache else None
+        if not isinstance(cache, SheafStateCache):
             raise InputError(f"cache must be one that this model returned, not a {type(cache).__name__}")
-        if use_cache is None:
-            use_cache = self.config.use_cache and not self.training
-        return SheafStateCache(len(self.layers)) if cache is None and use_cache else cache
+        cache.check(self.config.state_signature, x.shape[0])
+        return cache
 
-    def _run(
-        self,
-        block: nn.Module,
-        x: Tensor,
-        arrangement: Arrangement,
-        cache: SheafStateCache | None,
-        index: int,
-        with_edges: bool,
-    ) -> tuple[Tensor, BlockReport]:
-        """One layer; its new state goes into the cache."""
-        state = None if cache is None else cache.states[index].state
-        arguments = (x, arrangement.rows, state, cache is not None, with_edges)
-        if self.gradient_checkpointing and self.training:
-            x, state, report = self._gradient_checkpointing_func(block.__call__, *arguments)
-        else:
-            x, state, report = block(*arguments)
-        if cache is not None:
-            cache.states[index].replace(state, x.shape[1])
-        return x, report
+    def _layers(
+        self, x: Tensor, arrangement: Arrangement, cache: SheafStateCache | None, with_edges: bool
+    ) -> tuple[Tensor, list[BlockState], list[BlockReport], list[Tensor]]:
+        """Run all layers; return the residual stream, their new states, their reports, and what went into each."""
+        states, reports, streams = [], [], []
+        for index, block in enumerate(self.layers.children()):
+            streams.append(x)
+            carried = None if cache is None else cache.states[index].state
+            arguments = (x, arrangement.rows, carried, cache is not None, with_edges)
+            if self.gradient_checkpointing and self.training:
+                x, state, report = self._gradient_checkpointing_func(block.__call__, *arguments)
+            else:
+                x, state, report = block(*arguments)
+            states.append(state)
+            reports.append(report)
+        return x, states, reports, streams
+
+
+def _check_shape(name: str, given: Tensor, ends: tuple[int, ...]) -> None:
+    """Refuse an input that is no (rows, positions, ...) or has none of either."""
+    if given.dim() != 2 + len(ends) or given.shape[2:] != ends or not given.numel():
+        wanted = ", ".join(["rows", "positions", *map(str, ends)])
+        raise InputError(f"{name} must have shape ({wanted}) and at least one position, not {tuple(given.shape)}")
 
 
 class SheafStateForCausalLM(SheafStatePreTrainedModel, GenerationMixin):
@@ -238,6 +243,14 @@ class SheafStateForCausalLM(SheafStatePreTrainedModel, GenerationMixin):
             input_ids, attention_mask, document_ids, position_ids, inputs_embeds, cache, past_key_values, use_cache,
             output_hidden_states, output_site, return_dict, **kwargs: as in :meth:`SheafStateModel.forward`.
         """
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        if labels is not None and given is not None and labels.shape != given.shape[:2]:
+            raise InputError(f"labels must have shape {tuple(given.shape[:2])}, not {tuple(labels.shape)}")
+        keeps_count = isinstance(logits_to_keep, int)
+        if (labels is not None and not keeps_count) or (keeps_count and logits_to_keep < 0):
+            raise InputError(
+                f"logits_to_keep must be a number of last columns (or, without labels, indices), not {logits_to_keep}"
+            )
         body = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -249,16 +262,20 @@ class SheafStateForCausalLM(SheafStatePreTrainedModel, GenerationMixin):
             use_cache=use_cache,
             output_hidden_states=output_hidden_states,
             output_site=output_site,
+            return_dict=True,
             **kwargs,
         )
         x = body.last_hidden_state
-        if labels is not None and not isinstance(logits_to_keep, int):
-            raise InputError("with labels, logits_to_keep must be a number of last columns, not indices")
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else logits_to_keep
-        logits = self.lm_head(x if isinstance(kept, int) else x[:, kept])
+        if not keeps_count:
+            x = x[:, logits_to_keep]
+        elif logits_to_keep:
+            x = x[:, -logits_to_keep:]
+        logits = self.lm_head(x)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         loss = None
         if labels is not None:
-            loss = self._loss(logits, labels, num_items_in_batch, body.aux_loss)
+            seen = labels.numel() if attention_mask is None else attention_mask[:, -labels.shape[1] :].bool().sum()
+            loss = self._loss(logits, labels, num_items_in_batch, body.aux_loss, seen)
         output = SheafStateCausalLMOutput(
             loss=loss,
             logits=logits,
@@ -267,29 +284,48 @@ class SheafStateForCausalLM(SheafStatePreTrainedModel, GenerationMixin):
             site=body.site,
             aux_loss=body.aux_loss,
         )
-        return output.to_tuple() if return_dict is False else output
+        return output if self._wants_record(return_dict) else output.to_tuple()
 
-    def _loss(self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None, aux_loss: Tensor | None) -> Tensor:
-        targets = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:].to(logits.device)
+    def _loss(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        num_items: Tensor | int | None,
+        aux_loss: Tensor | None,
+        seen: Tensor | int,
+    ) -> Tensor:
+        targets = nn.functional.pad(labels.long(), (0, 1), value=-100)[:, 1:].to(logits.device)
         targets = targets[:, targets.shape[1] - logits.shape[1] :]
         loss = next_token_loss(logits, targets, num_items)
         if aux_loss is not None and self.training and self.config.router_aux_loss_coef:
-            # the value stays the likelihood's; only the gradient learns of the load
-            share = 1.0 if num_items is None else (targets != -100).sum() / num_items
-            loss = loss + self.config.router_aux_loss_coef * share * (aux_loss - aux_loss.detach())
+            # The value stays the likelihood's; only the gradient learns of the load. Its sum over positions is divided
+            # by what the likelihood is divided by, so that parts of a batch add up to the whole.
+            divisor = (targets != -100).sum().clamp(min=1) if num_items is None else num_items
+            weight = self.config.router_aux_loss_coef * torch.as_tensor(seen).to(aux_loss) / divisor
+            loss = loss + weight * (aux_loss - aux_loss.detach())
         return loss
 
     def prepare_inputs_for_generation(
-        self, input_ids: Tensor, document_ids: Tensor | None = None, **kwargs: Any
+        self,
+        input_ids: Tensor,
+        inputs_embeds: Tensor | None = None,
+        cache: SheafStateCache | None = None,
+        document_ids: Tensor | None = None,
+        seq_idx: Tensor | None = None,
+        **kwargs: Any,
     ) -> dict[str, Any]:
         """What generation passes to a step; new tokens belong to the last document."""
-        inputs = super().prepare_inputs_for_generation(input_ids, **kwargs)
-        if document_ids is not None:
-            missing = input_ids.shape[1] - document_ids.shape[1]
-            document_ids = torch.cat([document_ids, document_ids[:, -1:].expand(-1, max(missing, 0))], 1)
-            step = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
-            inputs["document_ids"] = document_ids[:, -step.shape[1] :]
-        return inputs
+        first = kwargs.get("is_first_iteration", False)
+        inputs = super().prepare_inputs_for_generation(input_ids, inputs_embeds=inputs_embeds, cache=cache, **kwargs)
+        documents = document_ids if document_ids is not None else seq_idx
+        if documents is not None:
+            given = inputs.get("inputs_embeds") if inputs.get("input_ids") is None else inputs["input_ids"]
+            length = given.shape[1]
+            past = 0 if cache is None or (first and documents.shape[1] == length) else cache.get_seq_length()
+            column = torch.arange(past, past + length, device=documents.device).clamp(max=documents.shape[1] - 1)
+            inputs["document_ids"] = documents[:, column]
+        # generation hands on what it was given, a tokenizer for instance; the model takes what it knows
+        return {name: value for name, value in inputs.items() if name in GENERATION_ARGUMENTS}
 
     def _prepare_cache_for_generation(
         self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
@@ -301,3 +337,7 @@ class SheafStateForCausalLM(SheafStatePreTrainedModel, GenerationMixin):
         if generation_config.use_cache is not False:
             model_kwargs["cache"] = SheafStateCache(self.config.num_layers)
         return None
+
+
+GENERATION_ARGUMENTS = frozenset(inspect.signature(SheafStateForCausalLM.forward).parameters) | {"logits_to_keep"}
+"""Arguments of a step that generation may pass on."""

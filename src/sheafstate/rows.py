@@ -9,7 +9,7 @@ from sheafstate.nn.records import Rows
 from sheafstate.shapes import Bool, Int, Tensor
 from sheafstate.state import RowState
 
-__all__ = ["Arrangement", "arrange"]
+__all__ = ["Arrangement", "arrange", "documents_between"]
 
 
 @dataclass(frozen=True)
@@ -73,27 +73,63 @@ def arrange(
     index = torch.arange(length, device=device)
     valid = index < count[:, None]
     before = RowState.initial(batch, device) if state is None else state
+    columns = past + (index.expand(shape) if order is None else order)
     documents = _ids("document_ids", document_ids, shape, order)
     positions = _ids("position_ids", position_ids, shape, order) if documents is None else None
-    start = torch.zeros(shape, dtype=torch.bool, device=device)
-    if documents is not None:
-        start[:, 1:] = documents[:, 1:] != documents[:, :-1]
-        start[:, 0] = documents[:, 0] != before.document
-    elif positions is not None:
-        start[:, 1:] = _restarts(positions, index.expand(shape) if order is None else order)
-        start[:, 0] = positions[:, 0] == 0
+    start = _starts(shape, columns, documents, positions, before)
     start[:, 0] |= ~before.begun()
     start &= valid
     opened = torch.where(start, index, -1).cummax(1).values
     offset = torch.where(opened < 0, before.position[:, None] + index, index - opened)
     last = (count - 1).clamp(min=0)[:, None]
     some = count > 0
-    document = (
-        before.document if documents is None else torch.where(some, documents.gather(1, last)[:, 0], before.document)
+
+    def at_end(values: Tensor | None, otherwise: Tensor) -> Tensor:
+        return otherwise if values is None else torch.where(some, values.gather(1, last)[:, 0], otherwise)
+
+    known = before.last_id >= 0
+    new = RowState(
+        document=at_end(documents, before.document),
+        position=at_end(offset + 1, before.position),
+        seen=before.seen + count,
+        last_id=at_end(positions, torch.where(known, before.last_id + count, -1)),
+        last_column=at_end(columns, before.last_column),
     )
-    position = torch.where(some, offset.gather(1, last)[:, 0] + 1, before.position)
-    rows = Rows(start.cumsum(1), start, offset, valid, count)
-    return Arrangement(rows, order, RowState(document, position, before.seen + count))
+    return Arrangement(Rows(start.cumsum(1), start, offset, valid, count), order, new)
+
+
+def documents_between(borders: Tensor, shape: tuple[int, int]) -> Int[Tensor, "one T"]:
+    """Document ids of one row from the borders of its documents, as flattening collators give them: 0, ..., T.
+
+    Raises:
+        InputError: several rows, or borders that do not end with the row.
+    """
+    if shape[0] != 1 or borders.dim() != 1 or int(borders[-1]) != shape[1]:
+        raise InputError(f"cu_seq_lens_q must end at the length of one row, {shape[1]}; the input has {shape[0]} rows")
+    column = torch.arange(shape[1], device=borders.device)
+    return torch.bucketize(column, borders[1:].contiguous(), right=True)[None]
+
+
+def _starts(
+    shape: tuple[int, int],
+    columns: Int[Tensor, "B T"],
+    documents: Int[Tensor, "B T"] | None,
+    positions: Int[Tensor, "B T"] | None,
+    before: RowState,
+) -> Bool[Tensor, "B T"]:
+    """Where a document starts, seen from the ids alone."""
+    start = torch.zeros(shape, dtype=torch.bool, device=columns.device)
+    if documents is not None:
+        return documents != torch.cat([before.document[:, None], documents[:, :-1]], 1)
+    if positions is None:
+        return start
+    # A position goes on where it is its predecessor's next, or as far from it as their columns are (a masked gap).
+    step = positions - torch.cat([before.last_id[:, None], positions[:, :-1]], 1)
+    gap = columns - torch.cat([before.last_column[:, None], columns[:, :-1]], 1)
+    start = (step != 1) & (step != gap)
+    # after calls without ids nothing is known but that 0 begins something
+    start[:, 0] = torch.where(before.last_id >= 0, start[:, 0], positions[:, 0] == 0)
+    return start
 
 
 def _mask(shape: tuple[int, int], device: torch.device, mask: Tensor | None, past: int) -> Bool[Tensor, "B T"] | None:
@@ -116,9 +152,3 @@ def _ids(name: str, ids: Tensor | None, shape: tuple[int, int], order: Tensor | 
         raise InputError(f"{name} must have shape {tuple(shape)}, not {tuple(ids.shape)}")
     ids = ids.expand(shape).long()
     return ids if order is None else ids.gather(1, order)
-
-
-def _restarts(positions: Int[Tensor, "B T"], columns: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
-    """Where a position is neither its predecessor's next nor as far from it as their columns are (a masked gap)."""
-    step = positions.diff(dim=1)
-    return (step != 1) & (step != columns.diff(dim=1))

@@ -10,6 +10,7 @@ from typing import cast
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from sheafstate.errors import InputError
 from sheafstate.nn.block import BlockState
 from sheafstate.nn.records import map_tensors
 from sheafstate.shapes import Bool, Int, Tensor
@@ -25,17 +26,21 @@ class RowState:
         document: the id of the document that the last unmasked position belonged to; 0 where none was given.
         position: unmasked positions of that document so far.
         seen: unmasked positions of the row so far.
+        last_id: the ``position_ids`` entry of the last unmasked position, -1 where none was ever given.
+        last_column: the column of the last unmasked position, counted over all calls.
     """
 
     document: Int[Tensor, " B"]
     position: Int[Tensor, " B"]
     seen: Int[Tensor, " B"]
+    last_id: Int[Tensor, " B"]
+    last_column: Int[Tensor, " B"]
 
     @classmethod
     def initial(cls, batch: int, device: torch.device) -> "RowState":
         """Before the first token."""
         zeros = torch.zeros(batch, dtype=torch.long, device=device)
-        return cls(zeros, zeros, zeros)
+        return cls(zeros, zeros, zeros, zeros - 1, zeros)
 
     def begun(self) -> Bool[Tensor, " B"]:
         """Rows that have had an unmasked position."""
@@ -96,11 +101,10 @@ class SheafStateCacheLayer(CacheLayerMixin):
         self.state = map_tensors(function, self.state)
 
     def offload(self) -> None:
-        """Move the state to the CPU."""
-        self.map(lambda tensor: tensor.to("cpu", non_blocking=True))
+        """States are small and stay where they are."""
 
     def prefetch(self) -> None:
-        """States are small; they are moved where their input is when they are used."""
+        """States are small and stay where they are."""
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Rows in another order."""
@@ -125,6 +129,28 @@ class SheafStateCache(Cache):
     def __init__(self, num_layers: int) -> None:
         super().__init__(layers=[SheafStateCacheLayer() for _ in range(num_layers)])
         self.rows: RowState | None = None
+        self.signature: tuple = ()
+
+    def commit(self, states: list[BlockState], rows: RowState, columns: int, signature: tuple) -> None:
+        """Take the states of all layers at once, so that a call that fails half-way leaves the cache as it was."""
+        for layer, state in zip(self.states, states, strict=True):
+            layer.replace(state, columns)
+        self.rows, self.signature = rows, signature
+
+    def check(self, signature: tuple, batch: int) -> None:
+        """Refuse a state that another model or another batch has left here.
+
+        Args:
+            signature: what the model's configuration says of its states; see ``SheafStateConfig.state_signature``.
+            batch: rows of the input.
+
+        Raises:
+            InputError: the configuration or the rows differ.
+        """
+        if self.rows is not None and self.signature != signature:
+            raise InputError("cache was filled by a model of another configuration")
+        if self.rows is not None and self.batch_size != batch:
+            raise InputError(f"cache holds {self.batch_size} rows, the input has {batch}")
 
     @property
     def states(self) -> list[SheafStateCacheLayer]:
@@ -160,6 +186,7 @@ class SheafStateCache(Cache):
         for mine, theirs in zip(self.states, copy.states, strict=True):
             theirs.state, theirs.length = map_tensors(function, mine.state), mine.length
             theirs.is_initialized = mine.is_initialized
+        copy.signature = self.signature
         copy.rows = map_tensors(function, self.rows)
         return copy
 

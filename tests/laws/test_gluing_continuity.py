@@ -30,6 +30,16 @@ def test_a_section_that_disagrees_is_held_back() -> None:
     assert compatibility[0].tolist() == pytest.approx(torch.exp(-residual[0]).tolist())
 
 
+def test_a_section_without_mass_has_no_vote() -> None:
+    section = torch.randn(2, 4, 5, dtype=torch.float64)
+    mass = torch.tensor([[1.0, 1.0, 1.0, 0.0]] * 2, dtype=torch.float64)
+    licence, strictness = torch.rand(2, 4, dtype=torch.float64), torch.rand(4, dtype=torch.float64)
+    four, errors = compatibilities(section, mass, licence, strictness)
+    three, fewer = compatibilities(section[:, :3], mass[:, :3], licence[:, :3], strictness[:3])
+    torch.testing.assert_close(four[:, :3], three)
+    torch.testing.assert_close(errors[:, :3], fewer)
+
+
 @given(st.floats(1e-9, 1.0))
 def test_normalising_keeps_the_mass(mass) -> None:
     values = torch.randn(1, 2, 8, dtype=torch.float64) * mass

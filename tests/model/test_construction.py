@@ -126,6 +126,23 @@ def test_untied_embeddings_are_two(tmp_path: Path) -> None:
     assert not torch.equal(loaded.lm_head.weight, loaded.get_input_embeddings().weight)
 
 
+def test_logits_are_wide_after_resizing_and_under_autocast() -> None:
+    model, ids = make_model("local", torch.bfloat16, tie_word_embeddings=False), tokens(1, 5)
+    model.resize_token_embeddings(30, mean_resizing=False)
+    assert model(ids).logits.dtype == torch.float32
+    single = make_model("local", torch.float32)
+    hidden = torch.randn(1, 2, 16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = single.lm_head(hidden)
+    assert torch.equal(logits, torch.nn.functional.linear(hidden, single.lm_head.weight))
+
+
+def test_trainer_knows_that_labels_are_shifted() -> None:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    assert MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["sheafstate"] == "SheafStateForCausalLM"
+
+
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
@@ -144,6 +161,14 @@ def test_untied_embeddings_are_two(tmp_path: Path) -> None:
         ("norm_eps", -1.0, "norm_eps"),
         ("norm_eps", float("nan"), "norm_eps"),
         ("boundaries", "yes", "boundaries"),
+        ("pad_token_id", 256, "pad_token_id"),
+        ("pad_token_id", -1, "pad_token_id"),
+        ("eos_token_id", [1, "x"], "eos_token_id"),
+        ("bos_token_id", 3.5, "bos_token_id"),
+        ("router_aux_loss_coef", True, "router_aux_loss_coef"),
+        ("d_modle", 3, "d_model"),
+        ("d_state", 10**14, "d_state"),
+        ("heads", {"local": 10**9}, "heads.local"),
     ],
 )
 def test_an_impossible_configuration_is_told_in_one_sentence(field, value, words) -> None:

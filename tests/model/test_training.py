@@ -128,6 +128,27 @@ def test_documents_are_balanced_each_for_itself() -> None:
     torch.testing.assert_close(packed, (10 * parts[0] + 20 * parts[1]) / 30)
 
 
+def test_parts_of_a_batch_add_up_to_the_whole() -> None:
+    """Rows of different lengths and labels, accumulated or at once: one gradient, the balance of experts included."""
+    lengths, prompts = [5, 9, 20, 31], [2, 0, 15, 7]
+    rows = [tokens(1, length, length) for length in lengths]
+    labels = [row.clone() for row in rows]
+    for label, prompt in zip(labels, prompts, strict=True):
+        label[:, :prompt] = -100
+    count = sum((label[:, 1:] != -100).sum() for label in labels)
+    parts = make_model("mixture", router_aux_loss_coef=1.0).train()
+    for row, label in zip(rows, labels, strict=True):
+        parts(row, labels=label, num_items_in_batch=count).loss.backward()
+    whole = make_model("mixture", router_aux_loss_coef=1.0).train()
+    pad = torch.nn.functional.pad
+    ids = torch.cat([pad(row, (0, 31 - row.shape[1])) for row in rows])
+    mask = torch.cat([pad(torch.ones_like(row), (0, 31 - row.shape[1])) for row in rows])
+    targets = torch.cat([pad(label, (0, 31 - label.shape[1]), value=-100) for label in labels])
+    whole(ids, attention_mask=mask, labels=targets).loss.backward()
+    for (name, a), b in zip(parts.named_parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-9, atol=1e-12, msg=name)
+
+
 @pytest.mark.parametrize("name", ["mixture", "complete", "retrieval", "memory", "syntax"])
 def test_huge_inputs_and_bfloat16_stay_finite(name) -> None:
     torch.manual_seed(0)

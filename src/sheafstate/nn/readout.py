@@ -17,9 +17,10 @@ class Readout(nn.Linear):
         super().__init__(config.d_model, config.vocab_size, bias=False)
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
-        """x E^T."""
-        wide = torch.promote_types(x.dtype, torch.float32)
-        return super().forward(x).to(wide)
+        """x E^T, never in less than the weight's precision."""
+        with torch.autocast(x.device.type, enabled=False):
+            logits = super().forward(x.to(self.weight.dtype))
+            return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def next_token_loss(

@@ -141,6 +141,21 @@ def test_packed_documents_do_not_reach_each_other(name: str, options) -> None:
     torch.testing.assert_close(logits("in front"), logits("no match"), rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize(("name", "way"), [("sheaf", "document_ids"), ("llama", "position_ids")])
+def test_a_run_tells_documents_apart_in_the_models_way(name: str, way: str, options) -> None:
+    seen = []
+
+    def build(options, tokenizer):
+        model = BUILDERS[name](options, tokenizer)
+        model.register_forward_pre_hook(lambda _, __, named: seen.append((model.training, named)), with_kwargs=True)
+        return model
+
+    train(options(), build=build)
+    trained = [named for training, named in seen if training]
+    assert all({"input_ids", "labels", way, "num_items_in_batch"} == named.keys() for named in trained)
+    assert any(named[way].diff().abs().max() > 0 for named in trained)
+
+
 @pytest.mark.parametrize("name", BUILDERS)
 def test_parts_of_a_batch_add_up(name: str, options, tmp_path) -> None:
     """Rows differ in how many labels they have, so a mean of the parts' means would be off."""

@@ -82,7 +82,7 @@ class SheafStateModel(SheafStatePreTrainedModel):
 
     def __init__(self, config: SheafStateConfig) -> None:
         super().__init__(config)
-        self.embed_tokens: nn.Module = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embed_tokens: nn.Module = nn.Embedding(config.vocab_size, config.d_model)
         self.layers = nn.ModuleList([Block(config) for _ in range(config.num_layers)])
         self.norm = nn.RMSNorm(config.d_model, config.norm_eps)
         self.gradient_checkpointing = False

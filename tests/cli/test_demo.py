@@ -115,7 +115,7 @@ def test_the_passage_is_validation_text() -> None:
 
 
 def test_its_budget_is_that_of_the_recipe_it_names() -> None:
-    training = DemoPlan(Path("out"), 1500).training()
+    training = DemoPlan(Path("out"), 750).training()
     assert training.steps * training.batch_size * training.context == 2000 * 12 * 64
 
 

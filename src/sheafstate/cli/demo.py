@@ -15,14 +15,14 @@ from sheafstate.errors import InputError
 __all__ = ["demo_command"]
 
 OUT = Path("runs/demo")
-STEPS = 1500
+STEPS = 750
 MOST_THREADS = 4
 """A model this small gains nothing from more."""
 
 
 def demo_command(
     out: Annotated[Path, typer.Option(help="Folder that everything is left in.")] = OUT,
-    steps: Annotated[int, typer.Option(help="Steps of the training, 1,024 bytes each.")] = STEPS,
+    steps: Annotated[int, typer.Option(help="Steps of the training, 2,048 bytes each.")] = STEPS,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
     threads: Annotated[
         int | None, typer.Option(help="CPU threads.", min=1, show_default=f"one a core, at most {MOST_THREADS}")

@@ -50,7 +50,7 @@ class DemoPlan:
     prompt: str = "ROMEO:\n"
 
     def training(self, resume: bool = False) -> "TrainingOptions":
-        """The training: with 1,500 steps, as many tokens as nanoGPT's recipe for a CPU, 1,536,000."""
+        """The training: with 750 steps, as many tokens as nanoGPT's recipe for a CPU, 1,536,000."""
         from sheafstate.training import TrainingOptions
 
         return TrainingOptions(
@@ -59,13 +59,13 @@ class DemoPlan:
             tokenizer="byte",
             preset="tiny",
             steps=self.steps,
-            batch_size=4,
+            batch_size=8,
             context=256,
-            learning_rate=6e-3,
+            learning_rate=8e-3,
             beta2=0.99,
-            warmup=min(100 / self.steps, 0.5),
+            warmup=min(60 / self.steps, 0.5),
             log_every=min(10, self.steps),
-            validate_every=max(1, self.steps // 3),
+            validate_every=max(1, self.steps // 2),
             save_every=max(1, self.steps // 6),
             keep_checkpoints=1,
             seed=self.seed,

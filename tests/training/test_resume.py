@@ -105,6 +105,21 @@ def test_a_finished_run_goes_on_to_more_steps(options, tmp_path) -> None:
     assert last_checkpoint(tmp_path / "two").name == "checkpoint-10"
 
 
+def test_a_finished_run_that_is_resumed_makes_no_step(options, tmp_path) -> None:
+    out = tmp_path / "run"
+    first = train(options(out=out, steps=5))
+    before = records(out)
+    (out / "model.safetensors").unlink()  # a run killed after its last checkpoint, before its export
+    again = train(options(out=out, steps=5, resume=True))
+    assert again.metrics["steps"] == 5
+    assert again.metrics["train_tokens"] == first.metrics["train_tokens"]
+    assert again.metrics["val_nats_per_token"] == first.metrics["val_nats_per_token"]
+    assert records(out) == before
+    for name, tensor in first.model.state_dict().items():
+        assert torch.equal(again.model.state_dict()[name], tensor), name
+    assert (out / "model.safetensors").is_file()
+
+
 def test_a_resumed_run_takes_its_own_intervals(options, tmp_path) -> None:
     train(options(steps=4, save_every=4, keep_checkpoints=9))
     train(options(steps=10, save_every=3, keep_checkpoints=9, resume=True))

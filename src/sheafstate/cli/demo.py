@@ -30,7 +30,7 @@ def demo_command(
 ) -> None:
     """Simulate, train a small model on Shakespeare, let it write, and show how it relates the tokens of a passage.
 
-    Takes about five minutes on two cores and needs nothing from the network.
+    Takes about four minutes on two cores and needs nothing from the network.
     Stopped with Ctrl-C, the next call goes on from the last checkpoint; when
     it was done, the next call does it all anew. In --out it replaces what an
     earlier demo left there and touches nothing else.

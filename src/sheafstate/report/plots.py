@@ -46,7 +46,9 @@ def draw_loss(history: History, references: dict[str, float] | None = None) -> F
             place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
             style: dict[str, Any] = {"color": ROLES["dense"].light, "ha": "right", "parse_math": False}
             axes.annotate(f"{printable(name)}: {value:.2f}", (1, value), (0, 4), **place, **style)
-        axes.set(xlabel="tokens seen", ylabel="loss, nats per token", xlim=(0, None))
+        axes.set(xlabel="tokens seen", ylabel="loss, nats per token")
+        # room at the right for the last validation loss
+        axes.set_xlim(0, 1.15 * max(float(tokens.max()), 1.0))
         axes.set_ylim(*_loss_range(losses, history, references))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
         axes.legend(frameon=False, loc="upper right")
@@ -60,8 +62,8 @@ def _plot_validation(axes: Axes, history: History, tokens: np.ndarray) -> None:
     colour = ROLES["sheaf"].light
     axes.plot(at, values, "o-", color=colour, markersize=4, label="validation")
     if math.isfinite(values[-1]):
-        style: dict[str, Any] = {"color": colour, "fontweight": "bold", "ha": "center"}
-        axes.annotate(f"{values[-1]:.3f}", (at[-1], values[-1]), (0, 7), textcoords="offset points", **style)
+        style: dict[str, Any] = {"color": colour, "fontweight": "bold", "va": "center"}
+        axes.annotate(f"{values[-1]:.3f}", (at[-1], values[-1]), (7, 0), textcoords="offset points", **style)
 
 
 def _loss_range(losses: np.ndarray, history: History, references: dict[str, float] | None) -> tuple[float, float]:

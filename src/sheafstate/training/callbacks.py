@@ -70,6 +70,10 @@ class History(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Keep the lines up to the step that the run goes on from."""
+        self.go_on(state)
+
+    def go_on(self, state: TrainerState) -> None:
+        """Take up the file and the clock at a step."""
         kept = [record for record in read_history(self.path) if record["step"] <= state.global_step]
         self.earlier = kept[-1]["seconds"] if kept else 0.0
         self.began = time.monotonic()

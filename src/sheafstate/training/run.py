@@ -104,7 +104,11 @@ def train(
         _compile(model)
     with quiet(), ProgressBar(enabled=options.progress) as progress:
         trainer.add_callback(progress)
-        trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
+        if resume_from is not None and _steps(resume_from) >= options.steps:
+            trainer.take(resume_from)
+            history.go_on(trainer.state)
+        else:
+            trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
         metrics = _measure(trainer, options, history)
         if arguments.process_index == 0:
             export(model, data.tokenizer, out)
@@ -166,11 +170,16 @@ def _validation(options: TrainingOptions, data: RunData, arguments: TrainingArgu
     return Validation(data.validation, options.context, rows=2 * arguments.per_device_train_batch_size)
 
 
+def _steps(checkpoint: Path) -> int:
+    """Steps that a checkpoint was saved after."""
+    return int(checkpoint.name.rpartition("-")[2])
+
+
 def _tensorboard(arguments: TrainingArguments, out: Path, resume_from: Path | None) -> list[TrainerCallback]:
     """A log in the run's folder; what a resumed run did past its checkpoint is taken out of it."""
     if arguments.process_index:
         return []
-    past = int(resume_from.name.rpartition("-")[2]) + 1 if resume_from else None
+    past = _steps(resume_from) + 1 if resume_from else None
     return [TensorBoardCallback(SummaryWriter(str(out / _LOGS), purge_step=past))]
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import PreTrainedModel, Trainer
+from transformers import PreTrainedModel, Trainer, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import TrainOutput
 
 from sheafstate.errors import InputError
@@ -83,6 +84,12 @@ class LanguageModelTrainer(Trainer):
             return super().train(*arguments, **options)
         finally:
             self.model.config.use_cache = self.use_cache
+
+    def take(self, checkpoint: Path) -> None:
+        """Take a checkpoint as it is, with no step left to make: the Trainer itself would make one more."""
+        self._load_from_checkpoint(str(checkpoint))
+        self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        self.state.is_world_process_zero = self.is_world_process_zero()
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         training, self.model.config.use_cache = self.model.config.use_cache, self.use_cache

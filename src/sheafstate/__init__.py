@@ -1,21 +1,40 @@
 """Sheaf-State language models: a learned sparse site of typed patches instead of the complete graph of tokens.
 
-Importing this package registers the model with transformers' Auto classes.
+Importing this package registers the model with transformers' Auto classes. What it offers is imported when it is first
+asked for, so that the simulation and the command line's help do not wait for PyTorch.
 """
 
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from sheafstate import edges, simulation
-from sheafstate.config import SheafStateConfig
-from sheafstate.modeling import SheafStateForCausalLM, SheafStateModel
+from sheafstate.registration import watch
+
+if TYPE_CHECKING:
+    from sheafstate import edges, simulation
+    from sheafstate.config import SheafStateConfig
+    from sheafstate.modeling import SheafStateForCausalLM, SheafStateModel
 
 __all__ = ["SheafStateConfig", "SheafStateForCausalLM", "SheafStateModel", "__version__", "edges", "simulation"]
 
 __version__ = "0.1.0"
 
-AutoConfig.register(SheafStateConfig.model_type, SheafStateConfig, exist_ok=True)
-AutoModel.register(SheafStateConfig, SheafStateModel, exist_ok=True)
-AutoModelForCausalLM.register(SheafStateConfig, SheafStateForCausalLM, exist_ok=True)
-# Trainer looks names up here to know that labels are to be shifted when it smooths them itself.
-MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[SheafStateConfig.model_type] = SheafStateForCausalLM.__name__
+_CLASSES = {
+    "SheafStateConfig": "sheafstate.config",
+    "SheafStateForCausalLM": "sheafstate.modeling",
+    "SheafStateModel": "sheafstate.modeling",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _CLASSES:
+        return getattr(importlib.import_module(_CLASSES[name]), name)
+    if name in ("edges", "simulation"):
+        return importlib.import_module(f"sheafstate.{name}")
+    raise AttributeError(f"module 'sheafstate' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+watch()

@@ -44,7 +44,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "benchmarks": _STUDY,
     "report": frozenset({"errors", "patches"}),
     "cli": _STUDY | {"benchmarks", "report"},
-    "root": _STUDY,
+    "registration": frozenset({"config", "modeling"}),
+    "root": _STUDY | {"registration"},
 }
 """Part → the other parts it may import. A part may always import from itself, save the letters' folder ``nn``."""
 
@@ -65,7 +66,7 @@ MAY_USE: dict[str, frozenset[str]] = {
     "tokenizers": frozenset({"data", "training"}),
     "torch": _TENSOR | _STUDIES | {"data", "cli"},
     "tqdm": frozenset({"training"}),
-    "transformers": _STUDIES | {"config", "state", "outputs", "modeling", "data", "cli", "root"},
+    "transformers": _STUDIES | {"config", "state", "outputs", "modeling", "data", "cli", "registration"},
     "typer": frozenset({"cli"}),
 }
 """Third party → the parts that may use it. What is not here may not be used at all."""

@@ -16,7 +16,7 @@ SMALL = {
     "d_state": 3,
     "d_conv": 3,
     "window": 5,
-    "num_kept": 2,
+    "num_kept": 3,
     "num_anchors": 3,
     "retrieval_degree": 3,
     "num_addresses": 4,

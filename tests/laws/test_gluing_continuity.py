@@ -76,7 +76,7 @@ def test_a_head_without_mass_neither_speaks_nor_votes() -> None:
 @examples(3)
 @given(seed=st.integers(0, 1000), at=st.integers(0, 15))
 def test_nothing_jumps_along_a_line(name, seed, at) -> None:
-    """Halve an interval forty times towards the larger change; what is left of the change would be a jump."""
+    """Halve an interval 48 times towards the larger change; what is left of the change would be a jump."""
     model = make_model(name, num_experts=0, retrieval_degree=32, num_anchors=32)
     generator = torch.Generator().manual_seed(seed)
     x = model.get_input_embeddings()(tokens(1, 20, seed)).detach()
@@ -91,7 +91,7 @@ def test_nothing_jumps_along_a_line(name, seed, at) -> None:
     low, high = 0.0, 1.0
     ends = [output(low), output(high)]
     whole = (ends[1] - ends[0]).abs().max()
-    for _ in range(40):
+    for _ in range(48):
         middle = (low + high) / 2
         between = output(middle)
         if (between - ends[0]).abs().max() >= (ends[1] - between).abs().max():

@@ -203,7 +203,7 @@ def test_retrieval_alone_is_hashed_attention_to_what_followed() -> None:
         readable = [p for p in range(t) if address[p] == address[t] and licence[p] > 0][-3:]
         logits = [part.null[0]]
         for p in readable:
-            weight = torch.log(licence[p] * unity[p].clamp(min=1e-6) * unity[t].clamp(min=1e-6))
+            weight = torch.log(licence[p] * unity[p].clamp(min=1e-12) * unity[t].clamp(min=1e-12))
             logits.append(part.log_scale[0].exp() * (z[t] @ z[p]) + weight)
         shares = torch.stack(logits).softmax(0)[1:]
         values = [mu * v[p + 1] + (1 - mu) * v[p] for p in readable]

@@ -93,7 +93,7 @@ class Site:
         rows: the rows.
         vectors: unit vectors z of every address map.
         address: their addresses.
-        log_unity: log max(u, 1e-6), u the partition of unity; no gradient.
+        log_unity: log max(u, 1e-12), u the partition of unity; no gradient.
         log_carry: log (1 - b) of every interval type in use, b its boundary.
         log_write: log-licence with which each retrieval head writes a position, minus infinity where it does not.
         log_anchor: log-licence with which each instruction head makes a position an anchor, likewise.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from sheafstate.errors import InputError
-from sheafstate.nn.records import Rows
+from sheafstate.nn.records import Rows, spread_index, take_along
 from sheafstate.shapes import Bool, Int, Tensor
 from sheafstate.state import RowState
 
@@ -28,19 +28,15 @@ class Arrangement:
 
     def compact(self, x: Tensor) -> Tensor:
         """Columns to compacted positions, along axis 1."""
-        return x if self.order is None else x.gather(1, _like(self.order, x))
+        return x if self.order is None else take_along(x, self.order)
 
     def restore(self, x: Tensor) -> Tensor:
         """Compacted positions back to columns."""
-        return x if self.order is None else torch.empty_like(x).scatter(1, _like(self.order, x), x)
+        return x if self.order is None else torch.empty_like(x).scatter(1, spread_index(self.order, x), x)
 
     def columns(self, row: Tensor, position: Tensor) -> Tensor:
         """Columns of single compacted positions."""
         return position if self.order is None else self.order[row, position]
-
-
-def _like(order: Tensor, x: Tensor) -> Tensor:
-    return order.reshape(*order.shape, *(1,) * (x.dim() - 2)).expand(*order.shape, *x.shape[2:])
 
 
 def arrange(

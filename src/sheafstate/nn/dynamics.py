@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Sections, Site, required
+from sheafstate.ops.banded import run_starts
 from sheafstate.ops.scan import causal_convolution, selective_scan
 from sheafstate.patches import PATCHES, PatchType, Reader
 from sheafstate.shapes import Float, Int, Tensor
@@ -99,7 +100,7 @@ class Dynamics(nn.Module):
             empty = self.initial_state(site.rows.length.shape[0], channels["dt"]) if keep_state else None
             return {}, empty
         carried = self.initial_state(site.rows.length.shape[0], channels["convolved"]) if state is None else state
-        convolved, tail = self._convolve(channels["convolved"], site.rows, carried.tail)
+        convolved = self._convolve(channels["convolved"], site.rows, carried.tail)
         sizes = [self.heads * self.d_head, self.memories * self.d_head, self.d_state, self.d_state]
         x, m, B, C = convolved.split(sizes, -1)
         valid = site.rows.valid[..., None]
@@ -107,7 +108,9 @@ class Dynamics(nn.Module):
         dt = functional.softplus(channels["dt"].to(wide) + self.dt_bias) * valid
         log_decay = -dt * self.A_log.exp()
         sections: Sections = {}
-        new = replace(carried, tail=tail)
+        new = carried
+        if keep_state:
+            new = replace(carried, tail=_last_taps(channels["convolved"], site.rows, carried.tail))
         if self.heads:
             x = x.unflatten(-1, (self.heads, self.d_head))
             y, natural = self._natural(x, dt, log_decay, B, C, site, carried.natural)
@@ -125,13 +128,9 @@ class Dynamics(nn.Module):
             sections[PatchType.MEMORY] = Section(y, None, self._address_chain(site) if with_edges else None)
         return sections, new if keep_state else None
 
-    def _convolve(self, x: Tensor, rows: Rows, tail: Tensor) -> tuple[Tensor, Tensor]:
+    def _convolve(self, x: Tensor, rows: Rows, tail: Tensor) -> Tensor:
         y = causal_convolution(x, self.conv_weight.to(x.dtype), self.conv_bias.to(x.dtype), rows.segment, tail)
-        count = tail.shape[1]
-        extended = torch.cat([tail.to(x.dtype), x], 1)
-        documents = functional.pad(rows.segment, (count, 0))
-        same = rows.final(documents, count) == rows.last_segment()[:, None]
-        return functional.silu(y), rows.final(extended, count) * same[..., None]
+        return functional.silu(y)
 
     def _natural(
         self, x: Tensor, dt: Tensor, log_decay: Tensor, B: Tensor, C: Tensor, site: Site, state: Tensor
@@ -182,6 +181,14 @@ class Dynamics(nn.Module):
         return Edges.of(exists, earlier, torch.ones(exists.shape, device=exists.device))
 
 
+def _last_taps(x: Float[Tensor, "B T D"], rows: Rows, tail: Float[Tensor, "B V D"]) -> Float[Tensor, "B V D"]:
+    """The channels that the convolution will look back on, zero where they belong to another document."""
+    count = tail.shape[1]
+    documents = functional.pad(rows.segment, (count, 0))
+    same = rows.final(documents, count) == rows.last_segment()[:, None]
+    return rows.final(torch.cat([tail.to(x.dtype), x], 1), count) * same[..., None]
+
+
 def _patch_keys(rows: Rows, address: Int[Tensor, "B h T"], num_addresses: int) -> Int[Tensor, "B h T"]:
     return rows.segment[:, None] * num_addresses + address
 
@@ -207,7 +214,7 @@ def _memory_scan(
         log_decay = functional.pad(log_decay, (num_addresses, 0))
     order = torch.argsort(key, dim=-1, stable=True)
     ordered = key.gather(-1, order)
-    start = functional.pad(ordered[..., 1:] != ordered[..., :-1], (1, 0), value=True).flatten(0, 1)
+    start = run_starts(ordered).flatten(0, 1)
     along = order[..., None].expand(*order.shape, width)
     x = x.gather(2, along).flatten(0, 1)[:, :, None]
     dt, log_decay = (tensor.gather(2, order).flatten(0, 1)[..., None] for tensor in (dt, log_decay))

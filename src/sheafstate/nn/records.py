@@ -20,6 +20,8 @@ __all__ = [
     "map_tensors",
     "required",
     "split_channels",
+    "spread_index",
+    "take_along",
 ]
 
 Record = TypeVar("Record")
@@ -55,6 +57,16 @@ def required(field: Field | None) -> Field:
     return field
 
 
+def spread_index(index: Int[Tensor, "R n"], like: Tensor) -> Tensor:
+    """An index into axis 1 of a (R, m, ...) tensor, in the shape that ``gather`` and ``scatter`` want."""
+    return index.reshape(*index.shape, *(1,) * (like.dim() - 2)).expand(*index.shape, *like.shape[2:])
+
+
+def take_along(values: Tensor, index: Int[Tensor, "R n"]) -> Tensor:
+    """Positions of a (R, m, ...) tensor, chosen row by row: (R, n, ...)."""
+    return values.gather(1, spread_index(index, values))
+
+
 @dataclass(frozen=True)
 class Rows:
     """Which positions of compacted rows exist, and which document each belongs to.
@@ -80,9 +92,7 @@ class Rows:
 
     def final(self, values: Tensor, count: int) -> Tensor:
         """The last ``count`` positions of each row of ``values`` (B, count + T, ...); its first ``count`` are older."""
-        index = self.length[:, None] + torch.arange(count, device=values.device)
-        index = index.reshape(*index.shape, *(1,) * (values.dim() - 2)).expand(-1, -1, *values.shape[2:])
-        return values.gather(1, index)
+        return take_along(values, self.length[:, None] + torch.arange(count, device=values.device))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from sheafstate.config import SheafStateConfig
-from sheafstate.nn.records import Edges, Rows, Section, Site, required
+from sheafstate.nn.records import Edges, Rows, Section, Site, required, take_along
 from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, written_slots
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
@@ -51,8 +51,9 @@ class _Band:
         cls, k: Tensor, v: Tensor, bias: Tensor, written: Bool[Tensor, "R n"], patch: Tensor, degree: int, before: int
     ) -> "_Band":
         slots, stop, first = written_slots(written, patch, inclusive=True)
-        along = slots[..., None].expand_as(k)
-        return cls(k.gather(1, along), v.gather(1, along), bias.gather(1, slots), slots, stop, first, degree, before)
+        return cls(
+            take_along(k, slots), take_along(v, slots), bias.gather(1, slots), slots, stop, first, degree, before
+        )
 
     def read(self, q: Float[Tensor, "R T P"], with_weights: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         stop, first = self.stop[:, self.before :], self.first[:, self.before :]
@@ -62,9 +63,8 @@ class _Band:
         """The last ``degree`` entries of the patch that each row ends in; log-weight minus infinity where none is."""
         slot, exists = band_pairs(self.stop[:, -1:], self.first[:, -1:], self.degree)
         slot, exists = slot[:, 0].clamp(min=0), exists[:, 0]
-        along = slot[..., None].expand(-1, -1, self.k.shape[-1])
         bias = self.bias.gather(1, slot).masked_fill(~exists, -torch.inf)
-        return self.k.gather(1, along), self.v.gather(1, along), bias
+        return take_along(self.k, slot), take_along(self.v, slot), bias
 
     def edges(self, rows: Rows, weights: Tensor, share: Tensor, heads: int) -> Edges:
         slot, exists = band_pairs(self.stop, self.first, self.degree)

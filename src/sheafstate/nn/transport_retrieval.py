@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from sheafstate.config import SheafStateConfig
-from sheafstate.nn.records import Edges, Rows, Section, Site, required
-from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, written_slots
+from sheafstate.nn.records import Edges, Rows, Section, Site, required, take_along
+from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, run_starts, written_slots
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = ["RetrievalReader", "RetrievalState"]
@@ -147,9 +147,9 @@ class RetrievalReader(nn.Module):
         vectors = entries.vectors.flatten(0, 1)
         scale = self.log_scale.exp().to(vectors.dtype).repeat(batch)[:, None, None]
         output, normaliser, weights = banded_softmax(
-            _along(vectors, order) * scale,
-            _along(vectors, source),
-            _along(entries.values.flatten(0, 1), source),
+            take_along(vectors, order) * scale,
+            take_along(vectors, source),
+            take_along(entries.values.flatten(0, 1), source),
             stop,
             first,
             self.degree,
@@ -157,12 +157,12 @@ class RetrievalReader(nn.Module):
             return_weights=with_edges,
         )
         back = torch.argsort(order, -1)[:, -length:]
-        section, mass, shares = self._join(_along(output, back), normaliser.gather(-1, back), unity)
+        section, mass, shares = self._join(take_along(output, back), normaliser.gather(-1, back), unity)
         edges = None
         if weights is not None:
             slot, exists = band_pairs(stop, first, self.degree)
             earlier = source.gather(1, slot.clamp(min=0).flatten(1)).unflatten(1, slot.shape[1:])
-            tables = [_along(t, back) for t in (exists, earlier, weights)]
+            tables = [take_along(t, back) for t in (exists, earlier, weights)]
             exists, earlier, weights = (t.unflatten(0, (batch, heads)).transpose(1, 2) for t in tables)
             exists = exists & rows.valid[..., None, None]
             edges = Edges.of(exists, earlier, weights * shares.transpose(1, 2)[..., None])
@@ -274,12 +274,6 @@ class RetrievalReader(nn.Module):
         return Section(section, shares.sum(-1)[:, None]), new
 
 
-def _along(tensor: Tensor, index: Int[Tensor, "R n"]) -> Tensor:
-    """Rows of a (R, m, ...) tensor in another order."""
-    where = index.reshape(*index.shape, *(1,) * (tensor.dim() - 2)).expand(*index.shape, *tensor.shape[2:])
-    return tensor.gather(1, where)
-
-
 def _at(tensor: Float[Tensor, "B H T d"], index: Int[Tensor, "B one one2"]) -> Float[Tensor, "B H d"]:
     return tensor.gather(2, index[..., None].expand(-1, tensor.shape[1], 1, tensor.shape[3]))[:, :, 0]
 
@@ -292,9 +286,7 @@ def _rank_in_bucket(
     order = torch.argsort(key, dim=-1, stable=True)
     ordered = key.gather(-1, order)
     position = torch.arange(key.shape[-1], device=key.device).expand_as(key)
-    opens = torch.ones_like(counted)
-    opens[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    first = torch.where(opens, position, 0).cummax(-1).values
+    first = torch.where(run_starts(ordered), position, 0).cummax(-1).values
     return torch.empty_like(key).scatter(-1, order, position - first)
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "join_softmax",
     "rotary_angles",
     "rotate",
+    "run_starts",
     "written_slots",
 ]
 
@@ -41,6 +42,11 @@ def rotate(x: Float[Tensor, "*batch n width"], angles: Float[Tensor, "*other hal
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
+def run_starts(values: Int[Tensor, "*batch n"]) -> Bool[Tensor, "*batch n"]:
+    """Where a run of equal values begins along the last axis."""
+    return torch.nn.functional.pad(values[..., 1:] != values[..., :-1], (1, 0), value=True)
+
+
 def written_slots(
     written: Bool[Tensor, "R n"], patch: Int[Tensor, "R n"], inclusive: bool
 ) -> tuple[Int[Tensor, "R n"], Int[Tensor, "R n"], Int[Tensor, "R n"]]:
@@ -59,10 +65,8 @@ def written_slots(
     slots = torch.argsort((~written).to(torch.int8), dim=-1, stable=True)
     up_to = written.cumsum(-1)
     before = up_to - written.long()
-    opens = torch.ones_like(written)
-    opens[:, 1:] = patch[:, 1:] != patch[:, :-1]
     # ``before`` never falls along the ordering, so the last patch's opening value is the largest so far.
-    first = torch.where(opens, before, 0).cummax(-1).values
+    first = torch.where(run_starts(patch), before, 0).cummax(-1).values
     return slots, up_to if inclusive else before, first
 
 

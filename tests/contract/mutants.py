@@ -44,8 +44,11 @@ def run(folder: Path, holder: Holder) -> subprocess.CompletedProcess[str]:
     """One test over the copy of the package."""
     environment = os.environ | {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     markers = ["-m", "slow or not slow"] if holder.slow else []
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", *markers, f"{holder.path}::{holder.name}"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    test = f"{holder.path}::{holder.name}"
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", *markers, test]
+    return subprocess.run(
+        command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT
+    )
 
 
 def is_caught(folder: Path, holder: Holder, mutation: Mutation) -> bool:
@@ -74,7 +77,8 @@ def main() -> int:
             caught = is_caught(Path(name), holder, mutation)
             survivors += not caught
             seconds = time.monotonic() - started
-            print(f"{'caught' if caught else 'SURVIVED'}  {seconds:5.0f} s  {holder.name}: {mutation.fault}", flush=True)
+            verdict = "caught  " if caught else "SURVIVED"
+            print(f"{verdict} {seconds:5.0f} s  {holder.name}: {mutation.fault}", flush=True)
     return 1 if survivors else 0
 
 

@@ -44,7 +44,7 @@ PROMISES = {
     20: "Any text survives its tokenizer; no token outside the vocabulary is sampled; unfit tokenizers are refused.",
     21: "Every expert stays in use, and padding changes no load.",
     22: "A packed low-bit model has the size that its bits say and the logits of its quantised self.",
-    23: "Libraries that take a Llama take the model: PEFT, Trainer, pipelines, the Auto classes, lm-evaluation-harness.",
+    23: "Libraries that take a Llama take the model: PEFT, Trainer, pipelines, Auto classes, lm_eval.",
     24: "A clean environment with a CPU is enough to install, import and train; no compiler, no network.",
     25: "The oldest and newest supported transformers pass; the wheel works without the source.",
     26: "Bad input costs one clear sentence and a non-zero exit, and nothing that was saved.",

@@ -11,7 +11,7 @@ from sheafstate.config import SheafStateConfig
 from sheafstate.errors import InputError
 from sheafstate.nn.block import Block, BlockReport, BlockState
 from sheafstate.nn.readout import Readout, next_token_loss
-from sheafstate.nn.records import Initialized
+from sheafstate.nn.records import Initialized, Rows, replace_tensors, tensors_of
 from sheafstate.outputs import SheafStateCausalLMOutput, SheafStateModelOutput, layer_site
 from sheafstate.rows import Arrangement, arrange, documents_between
 from sheafstate.shapes import Tensor
@@ -64,6 +64,15 @@ class SheafStatePreTrainedModel(PreTrainedModel):
     def _wants_record(self, return_dict: bool | None) -> bool:
         return bool(self.config.return_dict if return_dict is None else return_dict)
 
+    def _set_gradient_checkpointing(self, *args: Any, every_n_layers: int = 1, **kwargs: Any) -> None:
+        """Note which layers are recomputed; transformers only tells layers of a class of its own."""
+        if every_n_layers < 1:
+            raise InputError(f"every_n_layers must be at least 1, not {every_n_layers}")
+        super()._set_gradient_checkpointing(*args, **kwargs)
+        for module in self.modules():
+            if isinstance(module, SheafStateModel):
+                module.checkpoint_every = every_n_layers
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, Initialized):
@@ -86,6 +95,7 @@ class SheafStateModel(SheafStatePreTrainedModel):
         self.layers = nn.ModuleList([Block(config) for _ in range(config.num_layers)])
         self.norm = nn.RMSNorm(config.d_model, config.norm_eps)
         self.gradient_checkpointing = False
+        self.checkpoint_every = 1
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -185,13 +195,32 @@ class SheafStateModel(SheafStatePreTrainedModel):
             streams.append(x)
             carried = None if cache is None else cache.states[index].state
             arguments = (x, arrangement.rows, carried, cache is not None, with_edges)
-            if self.gradient_checkpointing and self.training:
-                x, state, report = self._gradient_checkpointing_func(block.__call__, *arguments)
-            else:
-                x, state, report = block(*arguments)
+            recomputed = self.gradient_checkpointing and self.training and index % self.checkpoint_every == 0
+            x, state, report = self._recomputed(block, *arguments) if recomputed else block(*arguments)
             states.append(state)
             reports.append(report)
         return x, states, reports, streams
+
+    def _recomputed(
+        self, block: nn.Module, x: Tensor, rows: Rows, carried: BlockState | None, *switches: bool
+    ) -> tuple[Tensor, Any, BlockReport]:
+        """A block whose activations are computed again in the backward pass.
+
+        It is called with tensors alone and returns tensors alone: reentrant checkpointing passes no gradient through
+        the tensors of a record.
+        """
+        forms: list[tuple] = []
+        is_first = True
+
+        def run(x: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+            record = block(x, rows, replace_tensors(carried, state), *switches)
+            if is_first:  # what is computed again must not outlive the backward pass of its layer
+                forms.append(record)
+            return tuple(tensors_of(record))
+
+        tensors = self._gradient_checkpointing_func(run, x, *tensors_of(carried))
+        is_first = False
+        return replace_tensors(forms.pop(), tensors)
 
 
 def _check_shape(name: str, given: Tensor, ends: tuple[int, ...]) -> None:

@@ -6,7 +6,7 @@ import torch
 
 from sheafstate.errors import InputError
 from sheafstate.nn.records import Rows, spread_index, take_along
-from sheafstate.shapes import Bool, Int, Tensor
+from sheafstate.shapes import Bool, Float, Int, Tensor
 from sheafstate.state import RowState
 
 __all__ = ["Arrangement", "arrange", "documents_between"]
@@ -26,9 +26,14 @@ class Arrangement:
     order: Int[Tensor, "B T"] | None
     state: RowState
 
-    def compact(self, x: Tensor) -> Tensor:
-        """Columns to compacted positions, along axis 1."""
-        return x if self.order is None else take_along(x, self.order)
+    def compact(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """Columns to compacted positions; zeros where there is none.
+
+        Masks in the layers multiply, so that what stands under padding (NaN, say) must not get there.
+        """
+        if self.order is None:
+            return x
+        return take_along(x, self.order).masked_fill(~self.rows.valid[..., None], 0)
 
     def restore(self, x: Tensor) -> Tensor:
         """Compacted positions back to columns."""

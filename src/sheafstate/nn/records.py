@@ -18,10 +18,12 @@ __all__ = [
     "Sections",
     "Site",
     "map_tensors",
+    "replace_tensors",
     "required",
     "split_channels",
     "spread_index",
     "take_along",
+    "tensors_of",
 ]
 
 Record = TypeVar("Record")
@@ -48,6 +50,24 @@ def map_tensors(function: Callable[[Tensor], Tensor], record: Record) -> Record:
     if isinstance(record, (tuple, list)):
         return type(record)(map_tensors(function, item) for item in record)
     return record
+
+
+def tensors_of(record: object) -> list[Tensor]:
+    """The tensors of a record, in the order of its fields."""
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(note, record)
+    return found
+
+
+def replace_tensors(record: Record, tensors: Sequence[Tensor]) -> Record:
+    """A copy of a record that holds other tensors, given in the order of :func:`tensors_of`."""
+    new = iter(tensors)
+    return map_tensors(lambda _: next(new), record)
 
 
 def required(field: Field | None) -> Field:

@@ -9,6 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sheafstate.cli.evaluate_task import evaluate_on_task
+from sheafstate.errors import InputError
+
 __all__ = ["evaluate_command"]
 
 DEFAULT_LENGTH = 1024
@@ -17,8 +20,15 @@ DEFAULT_LENGTH = 1024
 def evaluate_command(
     checkpoint: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")],
     data: Annotated[
-        str, typer.Option(help="Text file, JSON lines, a folder of them, a dataset saved to disk, or tinyshakespeare.")
-    ],
+        str | None,
+        typer.Option(
+            help="Text file, JSON lines, a folder of them, a dataset saved to disk, or tinyshakespeare; with --task "
+            "blimp or lambada, the file of the test."
+        ),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Instead of a text, a test: blimp, lambada, or any that lm_eval knows.")
+    ] = None,
     validation_share: Annotated[
         float | None, typer.Option(help="Measure only this last part of --data, as train holds it out.")
     ] = None,
@@ -45,14 +55,22 @@ def evaluate_command(
             show_default="carry, for a model with a state, unless --stride is given",
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Windows or documents computed at a time.", min=1)] = 8,
+    limit: Annotated[
+        int | None, typer.Option(help="With --task, examples of each subtask at the most.", min=1, show_default="all")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="With --task, of what the test draws.", min=0)] = 0,
+    mark: Annotated[
+        bool, typer.Option("--mark/--no-mark", help="With --task, put the mark that begins a text before each context.")
+    ] = True,
+    batch_size: Annotated[int, typer.Option(help="Windows, documents or requests computed at a time.", min=1)] = 8,
     threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Measure bits per byte and nats per token of a text under a trained model.
+    """Measure bits per byte and nats per token of a text under a trained model, or put the model to a test.
 
     Every token is predicted exactly once. --windows with the context of the
-    training repeats the validation figure of a run.
+    training repeats the validation figure of a run. --task leaves a record of
+    the test in the folder of the checkpoint.
 
     Example: sheafstate evaluate runs/demo --data tinyshakespeare --validation-share 0.1
     """
@@ -63,6 +81,21 @@ def evaluate_command(
 
     if threads is not None:
         torch.set_num_threads(threads)
+    if task is not None:
+        _refuse(validation_share=validation_share, context=context, stride=stride, carry=carry)
+        evaluate_on_task(
+            checkpoint,
+            task,
+            data,
+            limit=limit,
+            batch_size=batch_size,
+            seed=seed,
+            mark=mark,
+            as_json=as_json,
+        )
+        return
+    if data is None:
+        raise InputError("--data is missing: a text to measure on, or with --task the file of a test")
     documents = read_documents(data, separator=separator.replace("\\n", "\n"), field=text_field)
     if validation_share is not None:
         documents = split_documents(documents, validation_share).validation
@@ -80,6 +113,13 @@ def evaluate_command(
         "seconds": round(time.perf_counter() - began, 3),
     }
     typer.echo(json.dumps(record)) if as_json else Console().print(_table(record, data))
+
+
+def _refuse(**of_texts: Any) -> None:
+    """Raise an :class:`InputError` if an option is given that a test has no use for."""
+    for name, value in of_texts.items():
+        if value is not None:
+            raise InputError(f"--{name.replace('_', '-')} is for texts and does not go with --task")
 
 
 def _training_context(checkpoint: Path) -> int:

@@ -12,7 +12,15 @@ from typing import Any, overload
 
 from sheafstate.errors import InputError
 
-__all__ = ["END_OF_TEXT", "DatasetTexts", "is_dataset", "is_json_lines", "read_json_lines", "read_text"]
+__all__ = [
+    "END_OF_TEXT",
+    "DatasetTexts",
+    "is_dataset",
+    "is_json_lines",
+    "read_json_lines",
+    "read_json_objects",
+    "read_text",
+]
 
 END_OF_TEXT = "<|endoftext|>"
 """The mark between documents, in text files and in the vocabulary."""
@@ -83,18 +91,34 @@ def read_json_lines(path: Path, field: str = "text") -> list[str]:
     Raises:
         InputError: a line is not a JSON object, or has no such text; the sentence names the line.
     """
-    lines = enumerate(_decode(path).split("\n"), start=1)  # other line breaks are legal inside a JSON string
-    texts = (_text_of(line, field, f"{path}, line {number}") for number, line in lines if line.strip())
+    texts = (_text_of(row, field, place) for place, row in read_json_objects(path, f"an object with the key {field!r}"))
     return [text for text in texts if text]
 
 
-def _text_of(line: str, field: str, place: str) -> str:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{place} is not JSON: {error}") from error
-    if not isinstance(row, dict):
-        raise InputError(f"{place} holds a {type(row).__name__}, not an object with the key {field!r}")
+def read_json_objects(path: Path, wanted: str = "an object") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a file with one a line, each with the place it was found at, for messages.
+
+    Args:
+        path: a UTF-8 file; blank lines are skipped.
+        wanted: what a line should have held, for messages.
+
+    Raises:
+        InputError: a line is not a JSON object; the sentence names the line.
+    """
+    for number, line in enumerate(_decode(path).split("\n"), start=1):  # other breaks are legal inside a JSON string
+        if not line.strip():
+            continue
+        place = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{place} is not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise InputError(f"{place} holds a {type(row).__name__}, not {wanted}")
+        yield place, row
+
+
+def _text_of(row: dict[str, Any], field: str, place: str) -> str:
     text = row.get(field)
     if not isinstance(text, str):
         keys = ", ".join(map(repr, row)) or "none"

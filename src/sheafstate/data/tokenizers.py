@@ -9,13 +9,13 @@ text, which also stands before a text and fills up rows.
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from sheafstate.data.readers import END_OF_TEXT
 from sheafstate.errors import InputError
 
-__all__ = ["byte_tokenizer", "char_tokenizer", "load_tokenizer", "saved_tokenizer", "train_bpe"]
+__all__ = ["byte_tokenizer", "char_tokenizer", "load_tokenizer", "put_mark_before", "saved_tokenizer", "train_bpe"]
 
 NUM_BYTES = 256
 _PIECE = 1 << 20  # characters given to the trainer at a time
@@ -111,6 +111,16 @@ def saved_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
     if tokenizer.eos_token_id is None:
         raise InputError(f"the tokenizer in {folder} names no end-of-text token (eos_token)")
     return tokenizer
+
+
+def put_mark_before(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Have a tokenizer put its mark before a text, as a token stream does, unless it does so of its own accord."""
+    mark = tokenizer.eos_token if tokenizer.bos_token is None else tokenizer.bos_token
+    number = tokenizer.convert_tokens_to_ids(mark)
+    if tokenizer("a").input_ids[:1] != [number]:
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single=[mark, "$A"], special_tokens=[(mark, number)]
+        )
 
 
 def _byte_symbols() -> list[str]:

@@ -80,9 +80,13 @@ class Windows:
 
     def batches(self, rows: int, part: int = 0, parts: int = 1) -> Iterator[WindowBatch]:
         """Batches of at most ``rows`` windows of like length; of several ``parts``, the share of one ``part``."""
+        return map(self.batch, self.numbers(rows, part, parts))
+
+    def numbers(self, rows: int, part: int = 0, parts: int = 1) -> Iterator[np.ndarray]:
+        """The numbers of the windows of each batch."""
         order = np.argsort(-self.lengths, kind="stable")[part::parts]
         for start in range(0, len(order), rows):
-            yield self.batch(order[start : start + rows])
+            yield order[start : start + rows]
 
     def batch(self, numbers: np.ndarray) -> WindowBatch:
         """Windows by number; a negative number gives a row of padding alone."""

@@ -11,7 +11,7 @@ the mark after it is not counted. Documents share batches and are padded on the 
 """
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -22,7 +22,10 @@ from sheafstate.data import IGNORED, TokenStream, WindowBatch, Windows
 from sheafstate.errors import InputError
 from sheafstate.evaluation.metrics import Metrics
 
-__all__ = ["carries_state", "evaluate"]
+__all__ = ["carries_state", "evaluate", "log_likelihoods"]
+
+_Part = tuple[np.ndarray, torch.Tensor]
+"""Numbers of documents, and for each the nats and tokens of a piece of it: shapes (rows,) and (rows, 2), float64."""
 
 
 def carries_state(model: PreTrainedModel) -> bool:
@@ -65,32 +68,75 @@ def evaluate(
         reason = "a stride is for windows" if stride is not None else f"{type(model).__name__} has no state to carry"
         raise InputError(f"the state cannot be carried over: {reason}")
     windows = Windows.over(stream, context, stride)
-    was_training = model.training
-    model.eval()
-    with torch.no_grad():
-        parts = _carried(model, windows, batch_size) if carry else _apart(model, windows, batch_size)
-        sums = sum(parts, torch.zeros(2, dtype=torch.float64))
-    model.train(was_training)
-    if not sums.isfinite().all():
-        raise InputError(
-            "the model's predictions are not finite numbers: its weights are damaged or the text is too much"
-        )
+    parts = _parts(model, windows, batch_size, carry)
+    sums = sum((scores.sum(0) for _, scores in parts), torch.zeros(2, dtype=torch.float64))
+    _check_finite(sums)
     return Metrics(nats=sums[0].item(), tokens=int(sums[1]), bytes=stream.num_bytes)
 
 
-def _apart(model: PreTrainedModel, windows: Windows, rows: int) -> Iterator[torch.Tensor]:
-    """Nats and tokens of each batch of windows, shape (2,), float64."""
-    for batch in windows.batches(rows):
+def log_likelihoods(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    *,
+    context: int = 1024,
+    batch_size: int = 8,
+) -> list[float]:
+    """The log-likelihood of each text, from the mark before it on; 0 for an empty text.
+
+    Read with the state carried over where the model has one, else in windows that follow one another.
+
+    Args:
+        model: a causal language model; its mode is left as it was.
+        tokenizer: the tokenizer that fits it.
+        texts: any texts.
+        context: tokens of a chunk, or of a window.
+        batch_size: texts, or windows, computed at a time.
+
+    Raises:
+        InputError: the figures are no numbers.
+    """
+    found = np.zeros(len(texts))
+    places = np.flatnonzero([bool(text) for text in texts])
+    windows = Windows.over(TokenStream.build(tokenizer, texts), context)
+    for documents, scores in _parts(model, windows, batch_size, carries_state(model)):
+        _check_finite(scores)
+        real = documents >= 0
+        np.subtract.at(found, places[documents[real]], scores[torch.from_numpy(real), 0].numpy())
+    return found.tolist()
+
+
+def _check_finite(scores: torch.Tensor) -> None:
+    if not scores.isfinite().all():
+        raise InputError(
+            "the model's predictions are not finite numbers: its weights are damaged or the text is too much"
+        )
+
+
+@torch.no_grad()
+def _parts(model: PreTrainedModel, windows: Windows, rows: int, carry: bool) -> Iterator[_Part]:
+    was_training = model.training
+    model.eval()
+    try:
+        yield from (_carried if carry else _apart)(model, windows, rows)
+    finally:
+        model.train(was_training)
+
+
+def _apart(model: PreTrainedModel, windows: Windows, rows: int) -> Iterator[_Part]:
+    """Each batch of windows."""
+    for numbers in windows.numbers(rows):
+        batch = windows.batch(numbers)
         logits = model(
             input_ids=batch.input_ids.to(model.device),
             attention_mask=batch.attention_mask.to(model.device),
             use_cache=False,
         ).logits
-        yield _score(logits, batch)
+        yield windows.documents[numbers], _score(logits, batch)
 
 
-def _carried(model: PreTrainedModel, windows: Windows, rows: int) -> Iterator[torch.Tensor]:
-    """Nats and tokens of each chunk of each group of documents, shape (2,), float64."""
+def _carried(model: PreTrainedModel, windows: Windows, rows: int) -> Iterator[_Part]:
+    """Each chunk of each group of documents; the number of a document that has ended is −1."""
     for chunks in _groups(windows, rows):
         cache = None
         for numbers in chunks:
@@ -102,7 +148,7 @@ def _carried(model: PreTrainedModel, windows: Windows, rows: int) -> Iterator[to
                 use_cache=True,
             )
             cache = output.cache
-            yield _score(output.logits, batch)
+            yield np.where(numbers >= 0, windows.documents[numbers], -1), _score(output.logits, batch)
 
 
 def _groups(windows: Windows, rows: int) -> Iterator[np.ndarray]:
@@ -119,4 +165,4 @@ def _groups(windows: Windows, rows: int) -> Iterator[np.ndarray]:
 def _score(logits: torch.Tensor, batch: WindowBatch) -> torch.Tensor:
     targets = batch.targets.to(logits.device)
     nats = cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="none")
-    return torch.stack((nats.double().sum(), (targets != IGNORED).sum().double())).cpu()
+    return torch.stack((nats.view_as(targets).double().sum(1), (targets != IGNORED).sum(1).double()), dim=1).cpu()

@@ -181,6 +181,11 @@ class SheafStateCache(Cache):
         """A copy through which no gradient flows: truncated back-propagation through time."""
         return self._copy(torch.detach)
 
+    def __deepcopy__(self, memo: dict[int, object]) -> "SheafStateCache":
+        """A snapshot: torch's own deep copy refuses tensors that carry gradients."""
+        memo[id(self)] = copied = self.snapshot()
+        return copied
+
     def _copy(self, function: Callable[[Tensor], Tensor]) -> "SheafStateCache":
         copy = SheafStateCache(len(self.layers))
         for mine, theirs in zip(self.states, copy.states, strict=True):

@@ -1,0 +1,257 @@
+"""Promise 8: documents packed in a row neither see nor influence each other, however a caller tells them apart."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from transformers import DataCollatorWithFlattening
+
+from sheafstate import SheafStateForCausalLM
+from tests.variants import VOCABULARY
+
+from .promises import Mutation, contract
+from .readings import CASES, cuts, far, model_of, per_case
+
+cases = pytest.mark.parametrize("case", CASES)
+
+OLD_STATE = Mutation(
+    "ops/scan.py",
+    "from_before = torch.where((patch == 0)[:, :, None], sums.to(written.dtype).exp(), 0.0)",
+    "from_before = sums.to(written.dtype).exp()",
+    "a chunk of the scan begins with the last document's state",
+)
+LOOKING_BACK = Mutation(
+    "ops/scan.py",
+    "same = documents[:, begin : begin + length] == segment",
+    "same = documents[:, begin : begin + length] <= segment",
+    "the convolution looks over a document's beginning",
+)
+FOREIGN_TAIL = Mutation(
+    "nn/dynamics.py",
+    "return rows.final(torch.cat([tail.to(x.dtype), x], 1), count) * same[..., None]",
+    "return rows.final(torch.cat([tail.to(x.dtype), x], 1), count)",
+    "the convolution's tail holds another document",
+)
+FOREIGN_PENDING = Mutation(
+    "nn/transport_retrieval.py",
+    "pushes = (state.pending_weight > -torch.inf) & ~rows.start",
+    "pushes = state.pending_weight > -torch.inf",
+    "a document's last entry is completed by the next document",
+)
+KEPT_FOR_GOOD = Mutation(
+    "nn/transport_anchors.py",
+    "held = torch.where(rows.segment[:, :1] == 0, rows.offset[:, :1], 0)",
+    "held = rows.offset[:, :1] + before * (rows.segment[:, :1] != 0)",
+    "the kept positions of one document are those of the next",
+)
+NO_BORDER = Mutation(
+    "rows.py",
+    "return documents != torch.cat([before.document[:, None], documents[:, :-1]], 1)",
+    "return documents > torch.cat([before.document[:, None], documents[:, :-1]], 1)",
+    "only growing ids tell documents apart",
+)
+MASKED_GAP = Mutation(
+    "rows.py",
+    "start = (step != 1) & (step != gap)",
+    "start = step != 1",
+    "a document restarts behind every masked gap",
+)
+BORDERS_EARLY = Mutation(
+    "rows.py", "borders[1:].contiguous(), right=True)", "borders[1:].contiguous())", "borders lie one token late"
+)
+ONE_BALANCE = Mutation(
+    "nn/experts.py",
+    "positions = counts.sum(-1).clamp(min=1)",
+    "positions = counts.sum(-1).clamp(min=counts.sum() / 2)",
+    "a document's balance of experts depends on the other documents",
+)
+ONE_ORDERING = Mutation(
+    "nn/dynamics.py",
+    "return rows.segment[:, None] * num_addresses + address",
+    "return address + 0 * rows.segment[:, None]",
+    "an address holds what every document wrote there",
+)
+ONE_BUCKET = Mutation(
+    "nn/transport_retrieval.py",
+    "key = (entries.segment[:, None] * self.num_addresses + entries.address).flatten(0, 1)",
+    "key = entries.address.flatten(0, 1)",
+    "a bucket holds what every document wrote there",
+)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Rows of documents.
+
+    Attributes:
+        ids: (B, T).
+        number: document of each column.
+        mask: whether the column exists.
+        borders: the arguments that tell documents apart and the padding.
+    """
+
+    ids: torch.Tensor
+    number: torch.Tensor
+    mask: torch.Tensor
+    borders: dict[str, torch.Tensor]
+
+    def documents(self) -> Iterator[torch.Tensor]:
+        """Where each document lies: masks (B, T), those without a token left out."""
+        for row in range(len(self.ids)):
+            for number in range(int(self.number[row].max()) + 1):
+                mine = torch.zeros_like(self.mask)
+                mine[row] = (self.number[row] == number) & self.mask[row]
+                if mine.any():
+                    yield mine
+
+    def arguments(self, begin: int, end: int) -> dict[str, torch.Tensor]:
+        """The borders of some columns."""
+        return {name: values[:, begin:end] for name, values in self.borders.items()}
+
+
+def told(draw: st.DrawFn, number: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Document numbers as ids (growing, falling or coming back) or as positions that restart."""
+    name = draw(st.sampled_from(["document_ids", "seq_idx", "position_ids"]))
+    first = torch.ones_like(mask)
+    first[:, 1:] = number[:, 1:] != number[:, :-1]
+    if name == "position_ids":
+        # Positions may count padded columns unless that hides a document's beginning.
+        by_column = draw(st.booleans()) and bool((mask | ~first).all())
+        steps = torch.ones_like(number) if by_column else mask.long()
+        before = steps.cumsum(1) - steps
+        positions = before - torch.where(first, before, 0).cummax(1).values + draw(st.sampled_from([0, 0, 2]))
+        return {name: positions if by_column else positions.masked_fill(~mask, 1)}
+    come_back = draw(st.booleans()) and bool((mask | ~first).all())
+    ids = number % 2 if come_back else draw(st.sampled_from([1, -1, 17])) * number + 40
+    if name == "seq_idx":
+        return {name: ids.to(torch.int32)}
+    return {name: ids.masked_fill(~mask, draw(st.sampled_from([0, 40, 99])))}
+
+
+@st.composite
+def packed(draw: st.DrawFn, longest: int = 25) -> Packed:
+    """One to three rows of one to seven documents, with padding at their ends and inside, or without any."""
+    sizes = st.sampled_from([1, 1, 2, 3]) | st.integers(1, longest)
+    rows = draw(st.lists(st.lists(sizes, min_size=1, max_size=7), min_size=1, max_size=3))
+    width, pads_left = max(map(sum, rows)), draw(st.booleans())
+    number = torch.zeros(len(rows), width, dtype=torch.long)
+    mask = torch.zeros(len(rows), width, dtype=torch.bool)
+    for row, lengths in enumerate(rows):
+        begin = width - sum(lengths) if pads_left else 0
+        end = begin + sum(lengths)
+        number[row, begin:end] = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+        number[row, end:] = len(lengths) - 1
+        mask[row, begin:end] = True
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    ids = torch.randint(VOCABULARY, number.shape, generator=generator)
+    mask &= torch.rand(mask.shape, generator=generator) >= draw(st.sampled_from([0.0, 0.0, 0.2, 0.5]))
+    borders = told(draw, number, mask)
+    return Packed(ids, number, mask, borders if mask.all() else borders | {"attention_mask": mask.long()})
+
+
+@st.composite
+def cuts_at_borders(draw: st.DrawFn, text: Packed) -> list[int]:
+    """Ends of chunks, many of them where a document ends in some row."""
+    width = text.ids.shape[1]
+    borders = (text.number[:, 1:] != text.number[:, :-1]).any(0).nonzero()[:, 0] + 1
+    chosen = draw(st.lists(st.sampled_from(borders.tolist()), max_size=5)) if len(borders) else []
+    return sorted({*chosen, *draw(cuts(width))})
+
+
+@contract(
+    8,
+    breaks=(OLD_STATE, LOOKING_BACK, FOREIGN_TAIL, FOREIGN_PENDING, KEPT_FOR_GOOD, NO_BORDER, MASKED_GAP, ONE_ORDERING),
+)
+@cases
+@per_case(2)
+@given(text=packed(), data=st.data())
+@torch.no_grad()
+def test_packed_documents_equal_solo_documents(case: str, text: Packed, data: st.DataObject) -> None:
+    """At once, and in chunks that end with documents, before them and inside."""
+    model, state, parts = model_of(case), None, []
+    whole = model(text.ids, **text.borders, use_cache=False).logits
+    begin = 0
+    for end in data.draw(cuts_at_borders(text)):
+        output = model(text.ids[:, begin:end], **text.arguments(begin, end), cache=state, use_cache=True)
+        state, begin = output.cache, end
+        parts.append(output.logits)
+    chunked = torch.cat(parts, 1)
+    for mine in text.documents():
+        solo = model(text.ids[mine][None], use_cache=False).logits[0]
+        assert far(whole[mine], solo) <= 1e-9
+        assert far(chunked[mine], solo) <= 1e-9
+
+
+@contract(8, breaks=(LOOKING_BACK, ONE_BUCKET))
+@cases
+@per_case(2)
+@given(text=packed(), data=st.data())
+def test_a_document_reaches_no_other(case: str, text: Packed, data: st.DataObject) -> None:
+    """Change a document's last token: logits and gradients of all others stay, and none reaches the document."""
+    model, places = model_of(case), list(text.documents())
+    assume(len(places) > 1)
+    changed = data.draw(st.sampled_from(range(len(places))))
+    mine, others = places[changed], torch.stack(places[:changed] + places[changed + 1 :]).any(0)
+    row, column = mine.nonzero()[-1]
+    other = text.ids.clone()
+    other[row, column] = (other[row, column] + data.draw(st.integers(1, VOCABULARY - 1))) % VOCABULARY
+    seen = []
+    for ids in (text.ids, other):
+        vectors = model.get_input_embeddings()(ids).detach().requires_grad_()
+        logits = model(inputs_embeds=vectors, **text.borders, use_cache=False).logits
+        weights = (p for p in model.parameters() if p is not model.get_input_embeddings().weight)
+        gradients = torch.autograd.grad(logits[others].square().sum(), [vectors, *weights], allow_unused=True)
+        # sums of log decays are differences of cumulative sums, whose gradients cancel to the last bit of float64
+        assert gradients[0][mine].abs().max() <= 1e-11
+        seen.append((logits, gradients))
+    (before, gradients), (after, new_gradients) = seen
+    assert far(before[others], after[others]) <= 1e-9
+    assert far(before[row, column], after[row, column]) > 1e-6
+    for a, b in zip(gradients, new_gradients, strict=True):
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def trained(model: SheafStateForCausalLM, **batch: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Loss and gradients of a batch."""
+    model.train()
+    loss = model(**batch).loss
+    found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    model.eval()
+    return loss, [g if g is not None else torch.zeros(()) for g in found]
+
+
+@contract(8, breaks=(BORDERS_EARLY, ONE_BALANCE))
+@cases
+@per_case(1)
+@given(
+    lengths=st.lists(st.integers(1, 20), min_size=2, max_size=6),
+    told_by=st.sampled_from([*range(1, 8)]),
+    begin=st.sampled_from([0, 2]),
+    seed=st.integers(0, 2**16),
+)
+def test_a_flattened_batch_trains_as_a_padded_one(
+    case: str, lengths: list[int], told_by: int, begin: int, seed: int
+) -> None:
+    """What transformers' flattening collator returns goes into the model as it is, whatever it was asked for."""
+    assume(max(lengths) > 1)
+    collator = DataCollatorWithFlattening(
+        return_position_ids=bool(told_by & 1),
+        return_seq_idx=bool(told_by & 2),
+        return_flash_attn_kwargs=bool(told_by & 4),
+        position_ids_start=begin,
+    )
+    generator = torch.Generator().manual_seed(seed)
+    texts = [torch.randint(VOCABULARY, (length,), generator=generator) for length in lengths]
+    model = model_of(case, router_aux_loss_coef=1.0)
+    flat, flat_gradients = trained(model, **collator([{"input_ids": text} for text in texts]))
+    pad = torch.nn.utils.rnn.pad_sequence
+    ids, labels = (pad(texts, batch_first=True, padding_value=value) for value in (0, -100))
+    mask = pad([torch.ones_like(text) for text in texts], batch_first=True)
+    apart, gradients = trained(model, input_ids=ids, labels=labels, attention_mask=mask)
+    torch.testing.assert_close(flat, apart, rtol=0, atol=1e-9)
+    for a, b in zip(flat_gradients, gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)

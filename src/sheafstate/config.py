@@ -60,6 +60,7 @@ SWITCHES = (
     "write_licence",
     "learned_addresses",
     "typed_router",
+    "packed_weights",
     "use_cache",
     "tie_word_embeddings",
 )
@@ -120,6 +121,8 @@ class SheafStateConfig(PreTrainedConfig):
         d_expert: width of a routed expert.
         router_aux_loss_coef: weight of the gradient that balances the experts' load.
         quantization: ``none``, ``int8``, ``int4`` or ``ternary`` weights with 8-bit activations.
+        packed_weights: whether the weights exist in their packed low-bit form alone, for use and not for training; what
+            :meth:`SheafStateForCausalLM.pack` makes.
         rope_theta: base of the rotary embeddings.
         norm_eps: epsilon of the RMS norms.
         initializer_range: standard deviation of the embeddings; linear maps start at 1/sqrt(fan-in).
@@ -160,6 +163,7 @@ class SheafStateConfig(PreTrainedConfig):
     d_expert: int = 16
     router_aux_loss_coef: float = 0.01
     quantization: str = "none"
+    packed_weights: bool = False
     rope_theta: float = 10000.0
     norm_eps: float = 1e-6
     initializer_range: float = 0.02
@@ -253,7 +257,8 @@ class SheafStateConfig(PreTrainedConfig):
         for name in SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} must be true or false, not {getattr(self, name)!r}")
-
+        if self.packed_weights and self.quantization == "none":
+            raise InputError("packed_weights needs a quantization of int8, int4 or ternary, not 'none'")
         self._check_tokens()
 
     def _check_tokens(self) -> None:

@@ -1,7 +1,7 @@
 """The Hugging Face model: embed, blocks, readout. The mathematics is in ``nn``."""
 
 import inspect
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -9,6 +9,7 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedModel, ini
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.errors import InputError
+from sheafstate.low_bit import pack_model
 from sheafstate.nn.block import Block, BlockReport, BlockState
 from sheafstate.nn.readout import Readout, next_token_loss
 from sheafstate.nn.records import Initialized, Rows, replace_tensors, tensors_of
@@ -60,6 +61,19 @@ class SheafStatePreTrainedModel(PreTrainedModel):
             if tensor.device.type == "cpu" and tensor.data_ptr() % ALIGNMENT:
                 tensor.data = tensor.data.clone()
         return loaded
+
+    def pack(self, quantization: str | None = None) -> Self:
+        """A copy whose linear maps are stored in 8, 4 or 2 bits a weight, for use rather than training.
+
+        ``save_pretrained`` writes it as it is, and ``from_pretrained`` loads it without unpacking it.
+
+        Args:
+            quantization: ``int8``, ``int4`` or ``ternary``; by default what the model was trained with.
+
+        Raises:
+            InputError: the model is packed already, or neither it nor the caller says how to quantise.
+        """
+        return pack_model(self, quantization)
 
     def _wants_record(self, return_dict: bool | None) -> bool:
         return bool(self.config.return_dict if return_dict is None else return_dict)

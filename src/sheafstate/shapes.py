@@ -17,7 +17,7 @@ E      experts
 =====  =========================================================
 """
 
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, Int8
 from torch import Tensor
 
-__all__ = ["Bool", "Float", "Int", "Tensor", "UInt8"]
+__all__ = ["Bool", "Float", "Int", "Int8", "Tensor"]

@@ -36,7 +36,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "state": _STATE,
     "rows": _ROWS,
     "outputs": _OUTPUTS,
-    "modeling": _MODEL,
+    "low_bit": _GROUND | {"ops"},
+    "modeling": _MODEL | {"low_bit"},
     "data": frozenset({"errors"}),
     "training": _USE,
     "evaluation": _USE,
@@ -64,9 +65,9 @@ MAY_USE: dict[str, frozenset[str]] = {
     "scipy": frozenset({"simulation", "evaluation", "benchmarks"}),
     "tensorboard": frozenset({"training"}),
     "tokenizers": frozenset({"data", "training"}),
-    "torch": _TENSOR | _STUDIES | {"data", "cli"},
+    "torch": _TENSOR | _STUDIES | {"low_bit", "data", "cli"},
     "tqdm": frozenset({"training"}),
-    "transformers": _STUDIES | {"config", "state", "outputs", "modeling", "data", "cli", "registration"},
+    "transformers": _STUDIES | {"config", "state", "outputs", "low_bit", "modeling", "data", "cli", "registration"},
     "typer": frozenset({"cli"}),
 }
 """Third party → the parts that may use it. What is not here may not be used at all."""

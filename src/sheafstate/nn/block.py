@@ -17,7 +17,7 @@ from sheafstate.config import SheafStateConfig
 from sheafstate.nn.dynamics import Dynamics, DynamicsState
 from sheafstate.nn.experts import Experts, Load
 from sheafstate.nn.gluing import Glued, Gluing
-from sheafstate.nn.quant_linear import QuantLinear
+from sheafstate.nn.quant_linear import linear_map
 from sheafstate.nn.records import Initialized, Rows, Sections, Site, split_channels
 from sheafstate.nn.site import LearnedSite
 from sheafstate.nn.transport import Transport, TransportState
@@ -59,7 +59,7 @@ class Block(nn.Module):
         self.experts = Experts(config)
         parts = (self.site, self.dynamics, self.transport, self.gluing)
         self.layout = {name: width for part in parts for name, width in part.channels().items()}
-        self.in_proj = QuantLinear(config.d_model, sum(self.layout.values()), config.quantization)
+        self.in_proj = linear_map(config, config.d_model, sum(self.layout.values()))
         initialize(self)
 
     def initial_state(self, batch: int, like: Tensor) -> BlockState:

@@ -2,16 +2,17 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
-from sheafstate.nn.quant_linear import QuantLinear, quantize_inputs_and_weights
+from sheafstate.nn.quant_linear import empty_packed, linear_map, packed_map, packed_values, quantized_map
 from sheafstate.nn.records import Rows, Site, required
-from sheafstate.ops.quantize import Quantization, fake_quantize_activation
-from sheafstate.ops.route import routed_swiglu, routed_swiglu_reference
+from sheafstate.ops.quantize import Quantization
+from sheafstate.ops.route import LinearMap, routed_swiglu, routed_swiglu_reference, swiglu
 from sheafstate.shapes import Float, Int, Tensor
 
 __all__ = ["Experts", "Load", "balance_loss"]
@@ -56,16 +57,17 @@ class Experts(nn.Module):
     def __init__(self, config: SheafStateConfig) -> None:
         super().__init__()
         d, self.num_experts = config.d_model, config.num_experts
-        self.quantization = Quantization(config.quantization)
-        self.down_scale = 1 / math.sqrt(2 * config.num_layers)
+        self.quantization, self.packed = Quantization(config.quantization), config.packed_weights
+        self.depth_scale = 1 / math.sqrt(2 * config.num_layers)
         self.shared = config.d_ff > 0
         if self.shared:
-            down_std = self.down_scale / math.sqrt(config.d_ff)
-            self.shared_up = QuantLinear(d, 2 * config.d_ff, config.quantization)
-            self.shared_down = QuantLinear(config.d_ff, d, config.quantization, down_std)
+            down_std = self.depth_scale / math.sqrt(config.d_ff)
+            self.shared_up = linear_map(config, d, 2 * config.d_ff)
+            self.shared_down = linear_map(config, config.d_ff, d, down_std)
+        self.stacks = {"up": (self.num_experts, 2 * config.d_expert, d), "down": (self.num_experts, d, config.d_expert)}
         if self.num_experts:
-            self.up = nn.Parameter(torch.empty(self.num_experts, 2 * config.d_expert, d))
-            self.down = nn.Parameter(torch.empty(self.num_experts, d, config.d_expert))
+            for name, shape in self.stacks.items():
+                self._make_stack(name, shape)
             self.router = nn.Parameter(torch.empty(self.num_experts, d))
         self.pools = list(config.covers.values())
         self.boundaries = len(config.interval_types) if config.boundaries else 0
@@ -73,38 +75,52 @@ class Experts(nn.Module):
         if self.typed:
             self.site_router = nn.Parameter(torch.empty(self.num_experts, len(self.pools) + self.boundaries))
 
+    def _make_stack(self, name: str, shape: tuple[int, int, int]) -> None:
+        if not self.packed:
+            setattr(self, name, nn.Parameter(torch.empty(shape)))
+            return
+        for part, room in empty_packed(shape, self.quantization, f"{name}_").items():
+            self.register_buffer(part, room)
+
     def initial_values(self) -> dict[str, Tensor]:
         """Fan-in scaled weights; expert e prefers, at first, the e-th type in use (its home)."""
-        values = {}
-        for name in ("up", "down", "router"):
-            weight = getattr(self, name, None)
-            if weight is not None:
-                scale = self.down_scale if name == "down" else 1.0
-                values[name] = torch.randn(weight.shape) * scale / math.sqrt(weight.shape[-1])
-        if self.num_experts:
-            values["router"] = values["router"] * 0.1
+        if not self.num_experts:
+            return {}
+        values: dict[str, Tensor] = {}
+        for name, shape in self.stacks.items():
+            scale = self.depth_scale if name == "down" else 1.0
+            weight = torch.randn(shape) * scale / math.sqrt(shape[-1])
+            values |= packed_values(weight, self.quantization, f"{name}_") if self.packed else {name: weight}
+        values["router"] = torch.randn(self.router.shape) / math.sqrt(self.router.shape[-1]) * 0.1
         if self.typed:
             home = torch.arange(self.num_experts) % len(self.pools)
             values["site_router"] = functional.one_hot(home, self.site_router.shape[1]).float()
         return values
 
+    def packed_values(self, mode: Quantization) -> dict[str, dict[str, Tensor]]:
+        """What packed experts hold in place of the stacked weights."""
+        names = self.stacks if self.num_experts else ()
+        return {name: packed_values(getattr(self, name), mode, f"{name}_") for name in names}
+
+    def _linear_maps(self, name: str) -> list[LinearMap]:
+        """The linear map that each expert has in a stack."""
+        if self.packed:
+            parts = zip(getattr(self, f"{name}_codes"), getattr(self, f"{name}_scale"), strict=True)
+            return [partial(packed_map, codes=codes, scale=scale, mode=self.quantization) for codes, scale in parts]
+        return [partial(quantized_map, weight=weight, mode=self.quantization) for weight in getattr(self, name)]
+
     def forward(
         self, x: Float[Tensor, "B T D"], site: Site, compatibility: Float[Tensor, "B T H"]
     ) -> tuple[Float[Tensor, "B T D"], Load | None]:
         """Refine every position."""
-        y = torch.zeros_like(x)
-        if self.shared:
-            gate, value = self.shared_up(x).chunk(2, -1)
-            y = self.shared_down(functional.silu(gate) * value)
+        y = swiglu(x, self.shared_up, self.shared_down) if self.shared else torch.zeros_like(x)
         if not self.num_experts:
             return y, None
         probabilities = self._route(x, site, compatibility)
         weight, choice = probabilities.max(-1)
-        inputs, up, down = quantize_inputs_and_weights(x, self.quantization, self.up, self.down)
         run = routed_swiglu_reference if torch.compiler.is_compiling() else routed_swiglu
-        low_bit = self.quantization is not Quantization.NONE
-        between = fake_quantize_activation if low_bit else None
-        routed = run(inputs.flatten(0, 1), choice.flatten(), up, down, between).unflatten(0, x.shape[:2])
+        experts = list(zip(self._linear_maps("up"), self._linear_maps("down"), strict=True))
+        routed = run(x.flatten(0, 1), choice.flatten(), experts).unflatten(0, x.shape[:2])
         load = Load(choice, probabilities, balance_loss(choice, probabilities, site.rows))
         return y + weight[..., None].to(x.dtype) * routed, load
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
-from sheafstate.nn.quant_linear import QuantLinear
+from sheafstate.nn.quant_linear import linear_map
 from sheafstate.nn.records import Sections
 from sheafstate.shapes import Float, Tensor
 
@@ -80,7 +80,7 @@ class Gluing(nn.Module):
         self.gated = config.output_gate and self.mode != "plain"
         width = self.heads * self.d_head
         std = 1 / math.sqrt(width * 2 * config.num_layers)
-        self.out_proj = QuantLinear(width, config.d_model, config.quantization, std)
+        self.out_proj = linear_map(config, width, config.d_model, std)
         if self.mode != "plain":
             self.gamma = nn.Parameter(torch.empty(width))
             self.licence_bias = nn.Parameter(torch.empty(self.heads))

@@ -6,17 +6,50 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from sheafstate.ops.quantize import Quantization, fake_quantize, fake_quantize_activation
-from sheafstate.shapes import Float, Tensor
+from sheafstate.config import SheafStateConfig
+from sheafstate.ops.packed import pack_codes, packed_linear, packed_width, unpack_weight
+from sheafstate.ops.quantize import Quantization, fake_quantize, fake_quantize_activation, quantize_weight
+from sheafstate.shapes import Float, Int8, Tensor
 
-__all__ = ["QuantLinear", "quantize_inputs_and_weights"]
+__all__ = ["PackedLinear", "QuantLinear", "empty_packed", "linear_map", "packed_map", "packed_values", "quantized_map"]
 
 
-def quantize_inputs_and_weights(x: Tensor, mode: Quantization, *weights: Tensor) -> tuple[Tensor, ...]:
-    """Fake-quantised activations and weights, or the arguments themselves where nothing is quantised."""
+def packed_values(weight: Float[Tensor, "*batch out in"], mode: Quantization, prefix: str = "") -> dict[str, Tensor]:
+    """What is stored in place of a weight matrix, or of a stack of them: its packed codes and its scales."""
+    codes, scale = quantize_weight(weight, mode)
+    return {f"{prefix}codes": pack_codes(codes, mode), f"{prefix}scale": scale}
+
+
+def empty_packed(shape: tuple[int, ...], mode: Quantization, prefix: str = "") -> dict[str, Tensor]:
+    """Room for what :func:`packed_values` makes of weights of a shape (..., out, in)."""
+    *stack, rows, columns = shape
+    codes = torch.zeros(*stack, rows, packed_width(columns, mode), dtype=torch.int8)
+    return {
+        f"{prefix}codes": codes,
+        f"{prefix}scale": torch.zeros(*stack, 1 if mode is Quantization.TERNARY else rows, 1),
+    }
+
+
+def quantized_map(
+    x: Float[Tensor, "*batch in"], weight: Float[Tensor, "out in"], mode: Quantization
+) -> Float[Tensor, "*batch out"]:
+    """x W^T with both quantised as they are used, gradients passed straight through."""
     if mode is Quantization.NONE:
-        return x, *weights
-    return fake_quantize_activation(x), *(fake_quantize(weight, mode) for weight in weights)
+        return functional.linear(x, weight)
+    return functional.linear(fake_quantize_activation(x), fake_quantize(weight, mode))
+
+
+def packed_map(
+    x: Float[Tensor, "*batch in"],
+    codes: Int8[Tensor, "out width"],
+    scale: Float[Tensor, "rows 1"],
+    mode: Quantization,
+) -> Float[Tensor, "*batch out"]:
+    """x W^T with W packed; where a gradient for x is asked for, W is unpacked for it and the rounding of x passed."""
+    if not (torch.is_grad_enabled() and x.requires_grad):
+        return packed_linear(x, codes, scale, mode)
+    weight = unpack_weight(codes, scale, mode, x.shape[-1])
+    return functional.linear(fake_quantize_activation(x), weight.to(x.dtype))
 
 
 class QuantLinear(nn.Linear):
@@ -42,6 +75,49 @@ class QuantLinear(nn.Linear):
         """A normal weight."""
         return {"weight": torch.randn(self.weight.shape) * self.std}
 
+    def packed_values(self, mode: Quantization) -> dict[str, dict[str, Tensor]]:
+        """What a :class:`PackedLinear` holds in place of the weight."""
+        return {"weight": packed_values(self.weight, mode)}
+
     def forward(self, x: Float[Tensor, "*batch in"]) -> Float[Tensor, "*batch out"]:
         """x W^T with both quantised."""
-        return functional.linear(*quantize_inputs_and_weights(x, self.quantization, self.weight))
+        return quantized_map(x, self.weight, self.quantization)
+
+
+class PackedLinear(nn.Linear):
+    """A :class:`QuantLinear` whose weight exists in its packed form alone: codes and scales, no parameters.
+
+    Args:
+        in_features, out_features: widths.
+        quantization: how the weight is stored; not ``none``.
+        std: standard deviation of the weight that is packed at initialisation.
+    """
+
+    codes: Tensor
+    scale: Tensor
+
+    def __init__(self, in_features: int, out_features: int, quantization: str, std: float | None = None) -> None:
+        # nn.Linear's own constructor would make the weight
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = in_features, out_features
+        self.quantization = Quantization(quantization)
+        self.std = 1 / math.sqrt(in_features) if std is None else std
+        for name, room in empty_packed((out_features, in_features), self.quantization).items():
+            self.register_buffer(name, room)
+        self.register_parameter("bias", None)
+
+    def initial_values(self) -> dict[str, Tensor]:
+        """A normal weight, packed."""
+        return packed_values(torch.randn(self.out_features, self.in_features) * self.std, self.quantization)
+
+    def forward(self, x: Float[Tensor, "*batch in"]) -> Float[Tensor, "*batch out"]:
+        """x W^T with x in 8 bits."""
+        return packed_map(x, self.codes, self.scale, self.quantization)
+
+
+def linear_map(
+    config: SheafStateConfig, in_features: int, out_features: int, std: float | None = None
+) -> QuantLinear | PackedLinear:
+    """A linear map of a layer, stored as the configuration says."""
+    kind = PackedLinear if config.packed_weights else QuantLinear
+    return kind(in_features, out_features, config.quantization, std)

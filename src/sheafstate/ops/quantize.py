@@ -1,25 +1,23 @@
-"""Low-bit morphisms: fake quantisation with a straight-through gradient, and the packed form of the same numbers.
+"""Low-bit morphisms: fake quantisation with a straight-through gradient. The same numbers are stored by ``packed``.
 
-A weight matrix W becomes scale x code. Scales are per row; for int8 and int4 they are max|row| / (2^(bits-1) - 1), for
-ternary (codes -1, 0, 1) the mean of |W| over the whole matrix, kept per row so that all formats are stored alike.
-Activations are quantised to 8 bits per position. Sources: Bengio et al. (2013) for the straight-through estimator;
-Ma et al., "The Era of 1-bit LLMs" (2024) for absmean scaling.
+A weight matrix W becomes scale x code. For int8 and int4 each row has a scale, max|row| / (2^(bits-1) - 1); for ternary
+(codes -1, 0, 1) the matrix has one, the mean of |W|. Activations are quantised to 8 bits per position. Sources: Bengio
+et al. (2013) for the straight-through estimator; Ma et al., "The Era of 1-bit LLMs" (2024) for absmean scaling.
 """
 
 from enum import StrEnum
 
 import torch
 
-from sheafstate.shapes import Float, Int, Tensor, UInt8
+from sheafstate.shapes import Float, Int, Tensor
 
 __all__ = [
     "Quantization",
     "fake_quantize",
     "fake_quantize_activation",
     "fake_quantize_reference",
-    "pack_codes",
+    "quantize_activation",
     "quantize_weight",
-    "unpack_codes",
 ]
 
 
@@ -37,6 +35,11 @@ class Quantization(StrEnum):
         return {"none": 32, "int8": 8, "int4": 4, "ternary": 2}[self.value]
 
     @property
+    def per_byte(self) -> int:
+        """Codes that share a byte in packed storage."""
+        return max(1, 8 // self.bits)
+
+    @property
     def largest_code(self) -> int:
         """Codes run from minus this to this."""
         return 1 if self is Quantization.TERNARY else 2 ** (self.bits - 1) - 1
@@ -44,11 +47,14 @@ class Quantization(StrEnum):
 
 def quantize_weight(
     weight: Float[Tensor, "*batch out in"], mode: Quantization
-) -> tuple[Int[Tensor, "*batch out in"], Float[Tensor, "*batch out 1"]]:
-    """Codes (int8) and scales of a weight matrix; a stack of matrices is quantised matrix by matrix."""
+) -> tuple[Int[Tensor, "*batch out in"], Float[Tensor, "*batch rows 1"]]:
+    """Codes (int8) and scales of a weight matrix; a stack of matrices is quantised matrix by matrix.
+
+    There is a scale for every row, for ternary weights one for the matrix.
+    """
     size = weight.detach().abs()
     if mode is Quantization.TERNARY:
-        scale = size.mean((-2, -1), keepdim=True).expand(*size.shape[:-1], 1)
+        scale = size.mean((-2, -1), keepdim=True)
     else:
         scale = size.amax(-1, keepdim=True) / mode.largest_code
     scale = scale.clamp(min=torch.finfo(weight.dtype).tiny)
@@ -76,25 +82,14 @@ def fake_quantize(weight: Float[Tensor, "*batch out in"], mode: Quantization) ->
     return weight + (codes.to(weight.dtype) * scale - weight).detach()
 
 
+def quantize_activation(x: Float[Tensor, "*batch d"]) -> tuple[Int[Tensor, "*batch d"], Float[Tensor, "*batch 1"]]:
+    """Codes (int8) and scales of activations in 8 bits, one scale a position."""
+    x = x.detach()
+    scale = (x.abs().amax(-1, keepdim=True) / 127).clamp(min=torch.finfo(x.dtype).tiny)
+    return (x / scale).round().clamp(-127, 127).to(torch.int8), scale
+
+
 def fake_quantize_activation(x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
-    """Activations in 8 bits, one scale a position; the gradient is passed through unchanged."""
-    scale = (x.detach().abs().amax(-1, keepdim=True) / 127).clamp(min=torch.finfo(x.dtype).tiny)
-    return x + ((x.detach() / scale).round().clamp(-127, 127) * scale - x).detach()
-
-
-def pack_codes(codes: Int[Tensor, "*batch n"], mode: Quantization) -> UInt8[Tensor, "*batch packed"]:
-    """Codes in as few bytes as the mode allows: 1, 2 or 4 codes a byte, the last byte filled up with zeros."""
-    per_byte = 8 // mode.bits
-    raised = (codes.to(torch.int16) + mode.largest_code).to(torch.uint8)
-    missing = -raised.shape[-1] % per_byte
-    raised = torch.nn.functional.pad(raised, (0, missing)).unflatten(-1, (-1, per_byte))
-    shifts = torch.arange(per_byte, device=codes.device, dtype=torch.uint8) * mode.bits
-    return (raised << shifts).sum(-1, dtype=torch.uint8)
-
-
-def unpack_codes(packed: UInt8[Tensor, "*batch packed"], mode: Quantization, n: int) -> Int[Tensor, "*batch n"]:
-    """The inverse of :func:`pack_codes`; ``n`` is the number of codes in the last axis."""
-    per_byte = 8 // mode.bits
-    shifts = torch.arange(per_byte, device=packed.device, dtype=torch.uint8) * mode.bits
-    raised = (packed[..., None] >> shifts) & (2**mode.bits - 1)
-    return (raised.flatten(-2)[..., :n].to(torch.int16) - mode.largest_code).to(torch.int8)
+    """Activations in 8 bits as floats; the gradient is passed through unchanged."""
+    codes, scale = quantize_activation(x)
+    return x + (codes.to(x.dtype) * scale - x).detach()

@@ -38,13 +38,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "outputs": _OUTPUTS,
     "low_bit": _GROUND | {"ops"},
     "modeling": _MODEL | {"low_bit"},
+    "llama": frozenset({"shapes", "errors", "config", "modeling"}),
     "data": frozenset({"errors"}),
     "training": _USE,
     "evaluation": _USE,
     "simulation": frozenset({"errors", "patches", "edges"}),
     "benchmarks": _STUDY,
     "report": frozenset({"errors", "patches"}),
-    "cli": _STUDY | {"benchmarks", "report"},
+    "cli": _STUDY | {"llama", "benchmarks", "report"},
     "registration": frozenset({"config", "modeling"}),
     "root": _STUDY | {"registration"},
 }
@@ -65,9 +66,10 @@ MAY_USE: dict[str, frozenset[str]] = {
     "scipy": frozenset({"simulation", "evaluation", "benchmarks"}),
     "tensorboard": frozenset({"training"}),
     "tokenizers": frozenset({"data", "training"}),
-    "torch": _TENSOR | _STUDIES | {"low_bit", "data", "cli"},
+    "torch": _TENSOR | _STUDIES | {"low_bit", "llama", "data", "cli"},
     "tqdm": frozenset({"training"}),
-    "transformers": _STUDIES | {"config", "state", "outputs", "low_bit", "modeling", "data", "cli", "registration"},
+    "transformers": _STUDIES
+    | {"config", "state", "outputs", "low_bit", "modeling", "llama", "data", "cli", "registration"},
     "typer": frozenset({"cli"}),
 }
 """Third party → the parts that may use it. What is not here may not be used at all."""

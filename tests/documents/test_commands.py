@@ -9,7 +9,7 @@ import typer
 
 from sheafstate.cli import COMMANDS, app, main
 from sheafstate.data import read_documents
-from tests.checkpoints import save_small_checkpoint
+from tests.checkpoints import save_small_checkpoint, save_small_llama
 
 from .markdown import DOCUMENTS, ROOT
 
@@ -60,6 +60,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "runs" / run / "metrics.json").write_text('{"parameters": 1}')
         line = '{"step": 1, "tokens": 9, "loss": 2.0, "learning_rate": 0.1}\n'
         (folder / "runs" / run / "history.jsonl").write_text(line)
+    save_small_llama(folder / "my-llama")
     return folder
 
 

@@ -16,8 +16,8 @@ BATCHES = (1, 4, 16)
 
 SHARED_SCALE = Mutation(
     "ops/quantize.py",
-    "scale = (x.detach().abs().amax(-1, keepdim=True) / 127)",
-    "scale = (x.detach().abs().amax() / 127)",
+    "scale = (x.abs().amax(-1, keepdim=True) / 127)",
+    "scale = (x.abs().amax() / 127).expand(*x.shape[:-1], 1)",
     "activations of a batch are quantised with one scale",
 )
 WRONG_ROW = Mutation(

@@ -10,6 +10,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from sheafstate.data import PackedRows
 from sheafstate.errors import InputError
+from sheafstate.training.files import write_text
 
 __all__ = ["History", "Pace", "read_history"]
 
@@ -78,7 +79,7 @@ class History(TrainerCallback):
         self.earlier = kept[-1]["seconds"] if kept else 0.0
         self.began = time.monotonic()
         if state.is_world_process_zero:
-            self.path.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+            write_text(self.path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def on_log(
         self,
@@ -108,15 +109,21 @@ class History(TrainerCallback):
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
-    """Records of a history, oldest first; a last line that a kill cut short is left out."""
+    """Records of a history, oldest first, up to a line that a kill cut short or that is damaged."""
     records = []
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                records.append(json.loads(line))
-            except ValueError:
-                break
+    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+        try:
+            record = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError):
+            break
+        if not _is_record(record):
+            break
+        records.append(record)
     return records
+
+
+def _is_record(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(name), int | float) for name in ("step", "seconds"))
 
 
 def _figures(logs: dict[str, Any]) -> dict[str, float]:

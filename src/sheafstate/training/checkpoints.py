@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError
+from transformers import TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 
 from sheafstate.errors import InputError
 from sheafstate.training.files import flush, read_json, replace, write_json
 
-__all__ = ["STAGING", "is_whole", "last_checkpoint", "publish", "remove_older", "saving"]
+__all__ = ["STAGING", "check_state", "is_whole", "last_checkpoint", "publish", "reading", "remove_older", "saving"]
 
 STAGING = ".saving"
 """Folder inside a run in which checkpoints and exports are written before they are whole."""
@@ -41,8 +43,8 @@ def is_whole(checkpoint: Path) -> bool:
     """Whether every file of a checkpoint is there with the size it was written with."""
     try:
         sizes = read_json(checkpoint / _MANIFEST)
-        return all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
-    except (InputError, OSError, AttributeError):
+        return bool(sizes) and all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
+    except (ValueError, OSError, AttributeError):  # no JSON, no table, a name that no file can have
         return False
 
 
@@ -51,11 +53,40 @@ def last_checkpoint(run: Path) -> Path | None:
     return next((folder for folder in _newest_first(run) if is_whole(folder)), None)
 
 
+def check_state(checkpoint: Path) -> None:
+    """Raise an :class:`InputError` unless the Trainer's state can be read and is that of the checkpoint's step."""
+    with reading(checkpoint):
+        state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        if state.global_step != int(checkpoint.name.rpartition("-")[2]):
+            raise ValueError(f"{TRAINER_STATE_NAME} is of step {state.global_step}")
+
+
+@contextmanager
+def reading(checkpoint: str | Path | None) -> Iterator[None]:
+    """Turn whatever a damaged resume file leads a library into to a sentence.
+
+    Raises:
+        InputError: the body could not read a file of the checkpoint.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # archives, pickles and JSON fail in ways of their own
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise InputError(
+            f"the checkpoint {checkpoint} cannot be resumed from ({lines[0]}); without its folder, the run goes on "
+            "from the one before"
+        ) from error
+
+
 def remove_older(run: Path, keep: int) -> None:
-    """Remove all but the last ``keep`` checkpoints; call it only once the last one is whole."""
-    for folder in list(_newest_first(run))[keep:]:
-        (folder / _MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(folder)
+    """Remove all but the last ``keep`` whole checkpoints; what is not whole does not count, and goes too."""
+    kept = [folder for folder in _newest_first(run) if is_whole(folder)][:keep]
+    for folder in _newest_first(run):
+        if folder not in kept:
+            (folder / _MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(folder)
 
 
 @contextmanager

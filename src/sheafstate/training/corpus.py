@@ -59,6 +59,9 @@ def prepare_data(options: TrainingOptions, folder: Path) -> RunData:
         tokenizer.save_pretrained(folder / "tokenizer")
         write_json(note, source)
     streams = {name: TokenStream.read(folder / name) for name in parts}
+    for name, stream in streams.items():
+        if len(stream) and stream.tokens.max() >= len(tokenizer):
+            raise InputError(f"{folder / name} is damaged: it holds tokens that the tokenizer does not have")
     return RunData(tokenizer, streams["train"], streams.get("validation"))
 
 

@@ -15,7 +15,14 @@ from sheafstate import __version__
 from sheafstate.training.checkpoints import STAGING, saving
 from sheafstate.training.files import flush, replace
 
-__all__ = ["count_parameters", "describe_machine", "export"]
+__all__ = ["EXPORTED", "count_parameters", "describe_machine", "export"]
+
+
+EXPORTED = (
+    *("config.json", "generation_config.json", "model.safetensors"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"),
+)
+"""Names of the files that :func:`export` leaves, or may leave with a tokenizer of somebody else."""
 
 
 def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, run: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sheafstate.errors import InputError
 
-__all__ = ["flush", "read_json", "replace", "write_json"]
+__all__ = ["flush", "read_json", "replace", "write_json", "write_text"]
 
 
 def flush(path: Path) -> None:
@@ -25,12 +25,21 @@ def replace(source: Path, target: Path) -> None:
     flush(target.parent)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file that no reader ever sees half of."""
+def write_text(path: Path, text: str) -> None:
+    """Write a file that no reader ever sees half of; a full disk leaves the one that was there."""
     beside = path.with_name(f".{path.name}.part")
-    beside.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    flush(beside)
+    try:
+        beside.write_text(text, encoding="utf-8")
+        flush(beside)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
     replace(beside, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file as :func:`write_text` does."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -41,5 +50,5 @@ def read_json(path: Path) -> Any:
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error

@@ -25,10 +25,10 @@ from sheafstate.data import PackedRows
 from sheafstate.errors import InputError
 from sheafstate.training.arguments import training_arguments
 from sheafstate.training.callbacks import History, Pace
-from sheafstate.training.checkpoints import STAGING, last_checkpoint
+from sheafstate.training.checkpoints import STAGING, check_state, last_checkpoint
 from sheafstate.training.corpus import RunData, prepare_data
-from sheafstate.training.export import count_parameters, describe_machine, export
-from sheafstate.training.files import read_json, write_json
+from sheafstate.training.export import EXPORTED, count_parameters, describe_machine, export
+from sheafstate.training.files import read_json, replace, write_json
 from sheafstate.training.model import ModelFactory, build_model
 from sheafstate.training.options import TrainingOptions
 from sheafstate.training.progress import ProgressBar, quiet
@@ -83,11 +83,15 @@ def train(
         torch.set_num_threads(options.threads)
     arguments = training_arguments(options)
     with arguments.main_process_first(local=False):
-        resume_from = _open(options, out, main=arguments.process_index == 0)
-        data = prepare_data(options, out / _DATA)
+        resume_from = _look(options, out)
+        data = prepare_data(options, out / STAGING / _DATA if options.overwrite else out / _DATA)
     set_seed(options.seed)
     model = build(options, data.tokenizer)
     rows = _rows(options, data, model)
+    if options.compile:
+        _require_compiler()
+    if arguments.process_index == 0:
+        _begin(options, out)
     history = History(out / _HISTORY, tokens_per_step=options.batch_size * options.context)
     trainer = LanguageModelTrainer(
         model=model,
@@ -101,7 +105,7 @@ def train(
     )
     trainer.remove_callback(PrinterCallback)
     if options.compile:
-        _compile(model)
+        model.compile(dynamic=False)  # in place, for the one shape that rows have; what measures is not compiled
     with quiet(), ProgressBar(enabled=options.progress) as progress:
         trainer.add_callback(progress)
         if resume_from is not None and _steps(resume_from) >= options.steps:
@@ -117,25 +121,33 @@ def train(
     return TrainingResult(out, model, data.tokenizer, metrics, is_main=arguments.process_index == 0)
 
 
-def _open(options: TrainingOptions, out: Path, *, main: bool) -> Path | None:
-    """Make or check the run's folder; return the checkpoint to go on from."""
+def _look(options: TrainingOptions, out: Path) -> Path | None:
+    """Check that the run's folder may be used; return the checkpoint to go on from. Nothing is changed yet."""
     record = out / _OPTIONS
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; a run needs a folder")
     if options.resume and record.is_file():
         _same_run(options, read_json(record))
-    elif main:
-        if options.overwrite:
-            _remove_run(out)
-        elif record.is_file():
-            raise InputError(f"{out} holds a run already: resume it, overwrite it, or take another folder")
-    if main:
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(record, options.record())
-    return last_checkpoint(out) if options.resume else None
+    elif record.is_file() and not options.overwrite:
+        raise InputError(f"{out} holds a run already: resume it, overwrite it, or take another folder")
+    resume_from = last_checkpoint(out) if options.resume else None
+    if resume_from is not None:
+        check_state(resume_from)
+    return resume_from
 
 
-def _same_run(options: TrainingOptions, earlier: dict[str, Any]) -> None:
+def _begin(options: TrainingOptions, out: Path) -> None:
+    """Make the folder this run's, now that nothing in the options can be wrong any more."""
+    if options.overwrite:
+        _remove_run(out)
+        replace(out / STAGING / _DATA, out / _DATA)
+        shutil.rmtree(out / STAGING)
+    write_json(out / _OPTIONS, options.record())
+
+
+def _same_run(options: TrainingOptions, earlier: Any) -> None:
+    if not isinstance(earlier, dict):
+        raise InputError(f"{Path(options.out) / _OPTIONS} holds no options, so that the run cannot be resumed")
     for name, value in options.fixed().items():
         if name in earlier and earlier[name] != value:
             raise InputError(f"a resumed run must keep {name}: it was {earlier[name]!r}, now it is {value!r}")
@@ -143,11 +155,11 @@ def _same_run(options: TrainingOptions, earlier: dict[str, Any]) -> None:
 
 def _remove_run(out: Path) -> None:
     """Remove what a run writes, and nothing else that may lie in the folder."""
-    for name in (_LOGS, _DATA, STAGING):
+    for name in (_LOGS, _DATA):
         shutil.rmtree(out / name, ignore_errors=True)
     for folder in out.glob("checkpoint-*"):
         shutil.rmtree(folder)
-    for name in (_OPTIONS, _HISTORY, _METRICS):
+    for name in (_OPTIONS, _HISTORY, _METRICS, *EXPORTED):
         (out / name).unlink(missing_ok=True)
 
 
@@ -183,11 +195,9 @@ def _tensorboard(arguments: TrainingArguments, out: Path, resume_from: Path | No
     return [TensorBoardCallback(SummaryWriter(str(out / _LOGS), purge_step=past))]
 
 
-def _compile(model: PreTrainedModel) -> None:
-    """Compile in place, for the one shape that the rows of a step have; what measures is not compiled."""
+def _require_compiler() -> None:
     if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "cl")):
         raise InputError("compiling a model needs a C++ compiler (g++ or clang++), and there is none")
-    model.compile(dynamic=False)
 
 
 def _measure(trainer: LanguageModelTrainer, options: TrainingOptions, history: History) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import TrainOutput
 
 from sheafstate.errors import InputError
-from sheafstate.training.checkpoints import STAGING, publish, remove_older, saving
+from sheafstate.training.checkpoints import STAGING, publish, reading, remove_older, saving
 from sheafstate.training.validation import Validation
 
 __all__ = ["LanguageModelTrainer", "decaying_parameters"]
@@ -90,6 +90,18 @@ class LanguageModelTrainer(Trainer):
         self._load_from_checkpoint(str(checkpoint))
         self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         self.state.is_world_process_zero = self.is_world_process_zero()
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        with reading(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with reading(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with reading(checkpoint):
+            super()._load_rng_state(checkpoint)
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         training, self.model.config.use_cache = self.model.config.use_cache, self.use_cache

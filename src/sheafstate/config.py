@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import sys
 from typing import Any
 
 from transformers import PreTrainedConfig
@@ -36,8 +37,11 @@ LEAST = {
 }
 """The least allowed value of every whole number."""
 
-MOST, MOST_HEADS = 2**24, 2**12
-"""The largest allowed whole number, and the largest number of heads of a type: more is a mistake."""
+MOST, MOST_HEADS, MOST_LAYERS = 2**24, 2**12, 2**10
+"""The largest allowed whole number, number of heads of a type, and number of layers: more is a mistake."""
+
+MOST_NUMBER = sys.float_info.max
+DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 STATE_FIELDS = (
     "num_layers",
@@ -181,7 +185,13 @@ class SheafStateConfig(PreTrainedConfig):
             close = difflib.get_close_matches(name, self._fields(), 1, 0.85)
             if close and name not in self._fields():
                 raise InputError(f"there is no field {name!r}; did you mean {close[0]!r}?")
-        super().__post_init__(**kwargs)
+        for name, value in (("dtype", self.dtype), ("torch_dtype", kwargs.get("torch_dtype"))):
+            if value is not None and value not in DTYPES and type(value).__name__ != "dtype":
+                raise InputError(f"{name} must be one of {', '.join(DTYPES)}, not {value!r}")
+        try:
+            super().__post_init__(**kwargs)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"a field that transformers knows holds what it cannot hold: {error}") from error
         self._check()
 
     @classmethod
@@ -237,8 +247,9 @@ class SheafStateConfig(PreTrainedConfig):
         self._check_heads()
         for name, least in LEAST.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-                raise InputError(f"{name} must be a whole number from {least} to {MOST}, not {value!r}")
+            most = MOST_LAYERS if name == "num_layers" else MOST
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise InputError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
         for name in EVEN:
             if getattr(self, name) % 2:
                 raise InputError(f"{name} must be even, not {getattr(self, name)}")
@@ -249,10 +260,10 @@ class SheafStateConfig(PreTrainedConfig):
                 raise InputError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
         for name in POSITIVE:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_NUMBER:
                 raise InputError(f"{name} must be a positive number, not {value!r}")
         value = self.router_aux_loss_coef
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_NUMBER:
             raise InputError(f"router_aux_loss_coef must be a number of at least 0, not {value!r}")
         for name in SWITCHES:
             if not isinstance(getattr(self, name), bool):

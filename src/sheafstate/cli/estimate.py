@@ -19,6 +19,7 @@ __all__ = ["estimate_command"]
 
 DEFAULT_PRESETS = ("tiny",)
 DEFAULT_CONTEXTS = (512, 2048, 8192, 32_768)
+MOST_POSITIONS = 2**40
 DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 """Name of a dtype → bytes of a number."""
 
@@ -69,6 +70,8 @@ def estimate_command(
     contexts = context or list(DEFAULT_CONTEXTS)
     if min(contexts) < 1:
         raise InputError(f"context must be at least 1 position, not {min(contexts)}")
+    if max(contexts) > MOST_POSITIONS:
+        raise InputError(f"context must be at most {MOST_POSITIONS} positions, not {max(contexts)}")
     records = [_estimate(name, settings or [], contexts, DTYPES[dtype]) for name in preset or DEFAULT_PRESETS]
     if as_json:
         typer.echo(json.dumps({"dtype": dtype, "models": records}))

@@ -10,6 +10,9 @@ __all__ = ["MAX_LENGTH", "Budget", "Rates", "SimulationConfig"]
 MAX_LENGTH = 2**26
 """Longest sequence; a run takes about 300 bytes a position at its peak, 20 GB for this one."""
 
+MAX_COUNT = 2**20
+"""Largest whole number of a rate or a budget."""
+
 MAX_LOCAL_SPAN = 16  # the generator holds a table of all C(span, links) choices of offsets
 
 
@@ -111,6 +114,7 @@ def _check_integers(record: object, lowest: Mapping[str, int]) -> None:
         value, least = getattr(record, name), lowest.get(name, 0)
         whole = isinstance(value, int) and not isinstance(value, bool)
         _require(whole and value >= least, name, value, f"an integer of {least} or more")
+        _require(value <= MAX_COUNT, name, value, f"at most {MAX_COUNT}")
 
 
 def _require(holds: bool, name: str, value: object, allowed: str) -> None:

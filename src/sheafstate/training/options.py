@@ -1,5 +1,6 @@
 """What a training run is asked to do: one record, checked before anything is read."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,6 +14,10 @@ __all__ = ["SCHEDULES", "TrainingOptions"]
 SCHEDULES = {"cosine": "cosine", "wsd": "warmup_stable_decay", "constant": "constant_with_warmup"}
 """Our name of a schedule → transformers' own."""
 
+MOST, MOST_SEED, MOST_THREADS = 2**31 - 1, 2**32 - 1, 2**10
+_MOST_NUMBER = sys.float_info.max
+
+_SWITCHES = ("resume", "overwrite", "bf16", "compile", "gradient_checkpointing", "cpu", "progress")
 _AT_LEAST_ONE = ("steps", "batch_size", "accumulate", "log_every", "save_every", "keep_checkpoints")
 _FREE_TO_CHANGE = frozenset(
     {
@@ -113,16 +118,20 @@ class TrainingOptions:
         for name in _AT_LEAST_ONE:
             _whole(name, getattr(self, name), 1)
         _whole("context", self.context, 2)
-        _whole("seed", self.seed, 0)
-        for name in ("threads", "validate_every"):
-            if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), 1)
+        _whole("seed", self.seed, 0, MOST_SEED)
+        if self.validate_every is not None:
+            _whole("validate_every", self.validate_every, 1)
+        if self.threads is not None:
+            _whole("threads", self.threads, 1, MOST_THREADS)
         _number("learning_rate", self.learning_rate, above=0)
         _number("max_grad_norm", self.max_grad_norm, above=0)
         _number("weight_decay", self.weight_decay, least=0)
         for name in ("validation_share", "warmup", "decay", "beta2"):
             _number(name, getattr(self, name), least=0, below=1)
-        if self.schedule not in SCHEDULES:
+        for name in _SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be true or false, not {getattr(self, name)!r}")
+        if not isinstance(self.schedule, str) or self.schedule not in SCHEDULES:
             raise InputError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
         if self.resume and self.overwrite:
             raise InputError("a run is either resumed or overwritten, not both")
@@ -143,16 +152,18 @@ class TrainingOptions:
         return {name: value for name, value in self.record().items() if name not in _FREE_TO_CHANGE}
 
 
-def _whole(name: str, value: object, least: int) -> None:
+def _whole(name: str, value: object, least: int, most: int = MOST) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    if value > most:
+        raise InputError(f"{name} must be a whole number of at most {most}, not {value!r}")
 
 
 def _number(
-    name: str, value: Any, *, least: float | None = None, above: float | None = None, below: float = float("inf")
+    name: str, value: Any, *, least: float | None = None, above: float | None = None, below: float = _MOST_NUMBER
 ) -> None:
     bound = f"of at least {least}" if least is not None else f"above {above}"
-    limit = "" if below == float("inf") else f" and below {below}"
+    limit = "" if below == _MOST_NUMBER else f" and below {below}"
     real = isinstance(value, int | float) and not isinstance(value, bool)
     if not (real and (least is None or value >= least) and (above is None or value > above) and value < below):
         raise InputError(f"{name} must be a number {bound}{limit}, not {value!r}")

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
@@ -54,13 +55,14 @@ def _typed(key: str, text: str, default: Any) -> Any:
         return text
     try:
         value = json.loads(text.lower() if isinstance(default, bool) else text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = text
     if default is None:
         return value
     kinds = {bool: "true or false", int: "a whole number", float: "a number", dict: 'a table such as {"local": 2}'}
     kind = next((kind for kind in kinds if isinstance(default, kind)), None)
     fits = isinstance(value, int | float if kind is float else kind) if kind else True
+    fits = fits and not (kind is float and abs(value) > sys.float_info.max)
     if not fits or (isinstance(value, bool) and kind is not bool):
         raise InputError(f"{key} must be {kinds[kind] if kind else 'like ' + repr(default)}, not {text!r}")
     return float(value) if kind is float else value

@@ -43,7 +43,7 @@ def read_documents(
     if str(source) in PACKAGED:
         return [_packaged(str(source))]
     path = Path(source)
-    if not path.exists():
+    if not _exists(path):
         names = ", ".join(PACKAGED)
         raise InputError(f"{source} does not exist (data is a file, a folder, or the name of a packaged text: {names})")
     documents: Sequence[str]
@@ -56,6 +56,13 @@ def read_documents(
     if not any(documents):
         raise InputError(f"{source} holds no text")
     return documents
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # no file can have that name
+        return False
 
 
 def _packaged(name: str) -> str:
@@ -95,6 +102,9 @@ def load_dataset(path: Path) -> Any:
     from datasets import load_from_disk
 
     try:
-        return load_from_disk(str(path))
+        dataset = load_from_disk(str(path))
+        for part in dataset.values() if isinstance(dataset, dict) else [dataset]:
+            part.data.validate(full=True)  # Arrow maps a file as it is; damage would show as wild reads
+        return dataset
     except Exception as error:  # Arrow, JSON and schema faults have no common class
         raise InputError(f"{path} is not a dataset that can be read: {error}") from error

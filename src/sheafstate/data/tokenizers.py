@@ -42,7 +42,7 @@ def load_tokenizer(spec: str | Path, documents: Iterable[str] = ()) -> PreTraine
         if not size.isdecimal() or int(size) < least:
             raise InputError(f"a byte-pair tokenizer is written bpe:N with N of at least {least}, not {str(spec)!r}")
         return train_bpe(documents, int(size))
-    if Path(spec).is_dir():
+    if _is_folder(spec):
         return saved_tokenizer(spec)
     raise InputError(f"the tokenizer must be byte, char, bpe:N or the folder of a saved one, not {str(spec)!r}")
 
@@ -111,6 +111,13 @@ def saved_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
     if tokenizer.eos_token_id is None:
         raise InputError(f"the tokenizer in {folder} names no end-of-text token (eos_token)")
     return tokenizer
+
+
+def _is_folder(spec: str | Path) -> bool:
+    try:
+        return Path(spec).is_dir()
+    except (OSError, ValueError):  # no file can have that name
+        return False
 
 
 def put_mark_before(tokenizer: PreTrainedTokenizerBase) -> None:

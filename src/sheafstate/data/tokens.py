@@ -20,6 +20,8 @@ __all__ = ["TokenStream", "encode"]
 
 _PIECE = 1 << 16  # characters encoded as one unit at the most, where the tokenizer allows a cut
 _BATCH = 1 << 21  # characters encoded at a time; bounds the memory
+_MARKS = 2  # tokens of a document besides those of its text
+_DTYPES = {"uint16": np.uint16, "uint32": np.uint32}
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,14 @@ class TokenStream:
         try:
             facts = json.loads((folder / "stream.json").read_text(encoding="utf-8"))
             starts = np.load(folder / "starts.npy", allow_pickle=False)
-            tokens = np.memmap(folder / "tokens.bin", dtype=facts["dtype"], mode="r")
-        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            tokens = np.memmap(folder / "tokens.bin", dtype=_DTYPES[facts["dtype"]], mode="r")
+            stream = cls(tokens, starts, facts["num_bytes"])
+            whole = _is_whole(stream)
+        except Exception as error:  # NumPy's and JSON's faults have no common class
             raise InputError(f"{folder} holds no whole token stream: {error}") from error
-        return cls(tokens, starts, facts["num_bytes"])
+        if not whole:
+            raise InputError(f"{folder} holds no whole token stream: its files do not fit each other")
+        return stream
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> Iterator[tuple[int, np.ndarray, int]]:
@@ -124,6 +130,20 @@ def _lay_out(
     if starts:
         put(end)
     return np.array(starts, dtype=np.int64), num_bytes
+
+
+def _is_whole(stream: TokenStream) -> bool:
+    """Whether documents begin at 0, each with two marks at the least, and end with the tokens."""
+    starts = stream.starts
+    return (
+        isinstance(starts, np.ndarray)
+        and starts.dtype == np.int64
+        and starts.ndim == 1
+        and (starts[0] == 0 if len(starts) else not len(stream))
+        and bool((np.diff(np.append(starts, len(stream))) >= _MARKS).all())
+        and isinstance(stream.num_bytes, int)
+        and stream.num_bytes >= len(starts)
+    )
 
 
 def _dtype(tokenizer: PreTrainedTokenizerBase) -> np.dtype:

@@ -167,7 +167,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(_text(path))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise InputError(f"{path} must hold one JSON object, not a {type(value).__name__}")
@@ -184,7 +184,7 @@ def read_references(path: Path) -> dict[str, float]:
     value = read_object(path).get(REFERENCES, {})
     try:
         return {str(name): float(loss) for name, loss in value.items()}
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, OverflowError):
         raise InputError(f"{path}: {REFERENCES} must map names to losses") from None
 
 
@@ -207,7 +207,7 @@ def read_history(path: Path) -> History:
                 train.append(TrainPoint(int(entry["step"]), int(entry["tokens"]), float(entry["loss"])))
             if "val_nats_per_token" in entry:
                 validation.append(ValidationPoint(int(entry["step"]), float(entry["val_nats_per_token"])))
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             if number < len(lines):
                 raise InputError(f"{path}, line {number}: {_reason(error)}") from None
     return History(tuple(train), tuple(validation))
@@ -272,7 +272,7 @@ def _text(path: Path) -> str:
 def _parsed(parse: Callable[[], Record], path: Path, what: str) -> Record:
     try:
         return parse()
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path} is no {what}: {_reason(error)}") from None
 
 
@@ -291,14 +291,20 @@ def _simulated(run: dict[str, Any]) -> Simulated:
 
 def _measured(site: dict[str, Any]) -> Measured:
     coverage, waste = (None if site[key] is None else float(site[key]) for key in ("coverage", "waste"))
-    by_type = {str(name): row["coverage"] for name, row in site.get("by_type", {}).items()}
+    covered = {str(name): row["coverage"] for name, row in site.get("by_type", {}).items()}
+    by_type = {name: None if share is None else float(share) for name, share in covered.items()}
     return Measured(int(site["edges"]), coverage, waste, float(site["edges_per_token"]), by_type)
 
 
 def _layer(layer: dict[str, Any]) -> Layer:
-    edges = (Edge(e["later"], e["earlier"], e["type"], e["head"], e["weight"]) for e in layer["edges"])
+    edges = map(_edge, layer["edges"])
     boundaries = {name: tuple(map(float, values)) for name, values in layer["boundaries"].items()}
     return Layer(boundaries, tuple(tuple(map(int, row)) for row in layer["addresses"]), tuple(edges))
+
+
+def _edge(edge: dict[str, Any]) -> Edge:
+    later, earlier, head = (int(edge[key]) for key in ("later", "earlier", "head"))
+    return Edge(later, earlier, str(edge["type"]), head, None if edge["weight"] is None else float(edge["weight"]))
 
 
 def _check_lengths(passage: Passage, length: int) -> None:

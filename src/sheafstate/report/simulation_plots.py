@@ -55,8 +55,10 @@ def draw_simulation(directory: Path) -> list[Path]:
     drawn = []
     for name, draw in figures.items():
         drawn.append(directory / f"{name}.png")
+        partial = directory / f".{name}.png.partial"
         with settings():
-            draw(record).savefig(drawn[-1], dpi=DPI)
+            draw(record).savefig(partial, format="png", dpi=DPI)
+        partial.replace(drawn[-1])
     return drawn
 
 

@@ -49,13 +49,15 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
 
 
 def save_png(figure: Figure, path: Path, dots_per_inch: int = 160) -> None:
-    """Write the figure in its light colours on white.
+    """Write the figure in its light colours on white, whole or not at all.
 
     Raises:
         OSError: if the file cannot be written.
     """
+    partial = path.with_name(f".{path.name}.partial")
     with settings(), _any_script():
-        figure.savefig(path, format="png", dpi=dots_per_inch, facecolor="white", metadata={"Software": None})
+        figure.savefig(partial, format="png", dpi=dots_per_inch, facecolor="white", metadata={"Software": None})
+    partial.replace(path)
 
 
 def _attributes(element: ElementTree.Element, name: str, used: set[str]) -> Iterator[tuple[str, str]]:

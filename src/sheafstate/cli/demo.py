@@ -10,22 +10,26 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from sheafstate.cli.arguments import MOST_SEED, MOST_THREADS
 from sheafstate.errors import InputError
 
 __all__ = ["demo_command"]
 
 OUT = Path("runs/demo")
 STEPS = 750
-MOST_THREADS = 4
+USEFUL_THREADS = 4
 """A model this small gains nothing from more."""
 
 
 def demo_command(
     out: Annotated[Path, typer.Option(help="Folder that everything is left in.")] = OUT,
     steps: Annotated[int, typer.Option(help="Steps of the training, 2,048 bytes each.")] = STEPS,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0, max=MOST_SEED)] = 0,
     threads: Annotated[
-        int | None, typer.Option(help="CPU threads.", min=1, show_default=f"one a core, at most {MOST_THREADS}")
+        int | None,
+        typer.Option(
+            help="CPU threads.", min=1, max=MOST_THREADS, show_default=f"one a core, at most {USEFUL_THREADS}"
+        ),
     ] = None,
 ) -> None:
     """Simulate, train a small model on Shakespeare, let it write, and show how it relates the tokens of a passage.
@@ -61,7 +65,7 @@ def _threads() -> int:
     if "OMP_NUM_THREADS" in os.environ and os.environ["OMP_NUM_THREADS"].isdecimal():
         return int(os.environ["OMP_NUM_THREADS"])
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_THREADS)
+    return min(cores, USEFUL_THREADS)
 
 
 def _program() -> str:

@@ -31,6 +31,8 @@ def claim(out: Path, training: "TrainingOptions") -> bool:
     Raises:
         InputError: it is a file, or holds files and no demo's mark.
     """
+    from sheafstate.training.files import write_json
+
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; the demo needs a folder")
     out.mkdir(parents=True, exist_ok=True)
@@ -40,7 +42,7 @@ def claim(out: Path, training: "TrainingOptions") -> bool:
     resume = _interrupted(out, training)
     for name in () if resume else RESULTS:
         (out / name).unlink(missing_ok=True)
-    mark.write_text(json.dumps({"kind": KIND}) + "\n", encoding="utf-8")
+    write_json(mark, {"kind": KIND})
     return resume
 
 

@@ -153,4 +153,6 @@ def _load(folder: Path) -> Any:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value) + "\n", encoding="utf-8")
+    from sheafstate.training.files import write_text
+
+    write_text(path, json.dumps(value) + "\n")

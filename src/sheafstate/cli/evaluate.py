@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sheafstate.cli.arguments import MOST_SEED, MOST_THREADS, MOST_TOKENS
 from sheafstate.cli.evaluate_task import evaluate_on_task
 from sheafstate.errors import InputError
 
@@ -41,11 +42,12 @@ def evaluate_command(
         typer.Option(
             help="Tokens of a window, or of a chunk of the carried reading.",
             min=1,
+            max=MOST_TOKENS,
             show_default=f"{DEFAULT_LENGTH}; for windows that of the training, where it is known",
         ),
     ] = None,
     stride: Annotated[
-        int | None, typer.Option(help="Tokens between windows.", min=1, show_default="the context")
+        int | None, typer.Option(help="Tokens between windows.", min=1, max=MOST_TOKENS, show_default="the context")
     ] = None,
     carry: Annotated[
         bool | None,
@@ -58,12 +60,14 @@ def evaluate_command(
     limit: Annotated[
         int | None, typer.Option(help="With --task, examples of each subtask at the most.", min=1, show_default="all")
     ] = None,
-    seed: Annotated[int, typer.Option(help="With --task, of what the test draws.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="With --task, of what the test draws.", min=0, max=MOST_SEED)] = 0,
     mark: Annotated[
         bool, typer.Option("--mark/--no-mark", help="With --task, put the mark that begins a text before each context.")
     ] = True,
-    batch_size: Annotated[int, typer.Option(help="Windows, documents or requests computed at a time.", min=1)] = 8,
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = None,
+    batch_size: Annotated[
+        int, typer.Option(help="Windows, documents or requests computed at a time.", min=1, max=MOST_TOKENS)
+    ] = 8,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1, max=MOST_THREADS)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure bits per byte and nats per token of a text under a trained model, or put the model to a test.
@@ -127,7 +131,9 @@ def _training_context(checkpoint: Path) -> int:
     from sheafstate.training.files import read_json
 
     options = checkpoint / "options.json"
-    return read_json(options).get("context", DEFAULT_LENGTH) if options.is_file() else DEFAULT_LENGTH
+    known = read_json(options) if options.is_file() else None
+    context = known.get("context") if isinstance(known, dict) else None
+    return context if isinstance(context, int) and 0 < context <= MOST_TOKENS else DEFAULT_LENGTH
 
 
 def _table(record: dict[str, Any], data: str) -> Table:

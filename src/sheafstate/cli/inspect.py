@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from sheafstate.cli.arguments import MOST_THREADS, text_argument
 from sheafstate.errors import InputError
 
 __all__ = ["inspect_command", "write_site"]
@@ -30,7 +31,7 @@ def inspect_command(
     out: Annotated[
         Path | None, typer.Option(help="Folder to write site.json, a PNG file a layer and report.html into.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1, max=MOST_THREADS)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, what site.json holds.")] = False,
 ) -> None:
     """Show how a model relates the tokens of a text, by type of patch.
@@ -51,13 +52,13 @@ def inspect_command(
 
     if token is not None and focus is not None:
         raise InputError("the marked token is given by --token or by --focus, not both")
+    text = text_argument(text, "the text")
     if threads is not None:
         torch.set_num_threads(threads)
     disable_progress_bar()
     model, tokenizer = load_checkpoint(checkpoint, device="cuda" if torch.cuda.is_available() else "cpu")
-    text = text.replace("\\n", "\n")
     if focus is not None:
-        token = last_token_of(tokenizer, text, focus.replace("\\n", "\n"))
+        token = last_token_of(tokenizer, text, text_argument(focus, "focus"))
     record = passage_site(model, tokenizer, text, token)
     chosen = _chosen(layer, len(record["layers"]))
     written = [] if out is None else write_site(record, out)
@@ -78,10 +79,11 @@ def write_site(record: dict[str, Any], out: Path) -> list[Path]:
     from sheafstate.report.html import write_report
     from sheafstate.report.images import write_site_images
     from sheafstate.report.schema import read_passage
+    from sheafstate.training.files import write_text
 
     out.mkdir(parents=True, exist_ok=True)
     path = out / SITE_NAME
-    path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(record) + "\n")
     return [path, *write_site_images(read_passage(path), out), write_report(out)]
 
 

@@ -114,48 +114,57 @@ def train_command(
     Example: sheafstate train --data tinyshakespeare --tokenizer char --steps 2000 --out runs/shakespeare
     """
     from sheafstate.config import SheafStateConfig
-    from sheafstate.training import TrainingOptions, parse_overrides, train
+    from sheafstate.training import TrainingOptions, last_checkpoint, parse_overrides, train
 
     overrides = parse_overrides(settings, SheafStateConfig.from_preset(preset).to_dict()) if settings else {}
-    result = train(
-        TrainingOptions(
-            data=data,
-            out=out,
-            validation_data=validation_data,
-            validation_share=validation_share,
-            separator=separator.replace("\\n", "\n"),
-            text_field=text_field,
-            tokenizer=tokenizer,
-            preset=preset,
-            overrides=overrides,
-            steps=steps,
-            batch_size=batch_size,
-            context=context,
-            learning_rate=learning_rate,
-            schedule=schedule,
-            warmup=warmup,
-            decay=decay,
-            weight_decay=weight_decay,
-            beta2=beta2,
-            max_grad_norm=max_grad_norm,
-            accumulate=accumulate,
-            log_every=log_every,
-            validate_every=validate_every,
-            save_every=save_every,
-            keep_checkpoints=keep_checkpoints,
-            seed=seed,
-            resume=resume,
-            overwrite=overwrite,
-            bf16=bf16,
-            compile=compiled,
-            gradient_checkpointing=gradient_checkpointing,
-            threads=threads,
-            cpu=cpu,
-            progress=not quiet,
-        )
+    options = TrainingOptions(
+        data=data,
+        out=out,
+        validation_data=validation_data,
+        validation_share=validation_share,
+        separator=separator.replace("\\n", "\n"),
+        text_field=text_field,
+        tokenizer=tokenizer,
+        preset=preset,
+        overrides=overrides,
+        steps=steps,
+        batch_size=batch_size,
+        context=context,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        warmup=warmup,
+        decay=decay,
+        weight_decay=weight_decay,
+        beta2=beta2,
+        max_grad_norm=max_grad_norm,
+        accumulate=accumulate,
+        log_every=log_every,
+        validate_every=validate_every,
+        save_every=save_every,
+        keep_checkpoints=keep_checkpoints,
+        seed=seed,
+        resume=resume,
+        overwrite=overwrite,
+        bf16=bf16,
+        compile=compiled,
+        gradient_checkpointing=gradient_checkpointing,
+        threads=threads,
+        cpu=cpu,
+        progress=not quiet,
     )
+    try:
+        result = train(options)
+    except KeyboardInterrupt:
+        typer.echo(_interrupted(last_checkpoint(out)), err=True)
+        raise
     if result.is_main:
         typer.echo(json.dumps(result.metrics)) if as_json else Console().print(_table(result.metrics, out))
+
+
+def _interrupted(checkpoint: Path | None) -> str:
+    if checkpoint is None:
+        return "stopped before the first checkpoint: the same command with --resume begins anew"
+    return f"stopped: the same command with --resume goes on from {checkpoint}"
 
 
 def _table(metrics: dict[str, Any], out: Path) -> Table:

@@ -67,6 +67,8 @@ def passage_site(
     with torch.no_grad():
         sites = model(ids.to(model.device), output_site=True, use_cache=False, logits_to_keep=1).site
     model.train(was_training)
+    if not all(site.residual.isfinite().all() for site in sites):
+        raise InputError("the model's sections are not finite numbers: its weights are damaged or the text is too much")
     return {
         "tokens": token_labels(tokenizer, ids[0].tolist()),
         "length": length,

@@ -1,7 +1,7 @@
 """The Hugging Face model: embed, blocks, readout. The mathematics is in ``nn``."""
 
 import inspect
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import nn
@@ -370,11 +370,22 @@ class SheafStateForCausalLM(SheafStatePreTrainedModel, GenerationMixin):
         # generation hands on what it was given, a tokenizer for instance; the model takes what it knows
         return {name: value for name, value in inputs.items() if name in GENERATION_ARGUMENTS}
 
+    def init_continuous_batching(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        """Refused: continuous batching keeps pages of keys and values."""
+        raise InputError(
+            "continuous batching pages keys and values, of which a Sheaf-State model has none: use generate()"
+        )
+
     def _prepare_cache_for_generation(
         self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
         """Generation carries this model's state, whatever cache the configuration names."""
-        if model_kwargs.get("cache") is not None:
+        cache = model_kwargs.get("cache")
+        if cache is not None:
+            if isinstance(cache, SheafStateCache):  # a mask of ones is gone by now, but its length was noted
+                mask = model_kwargs.get("attention_mask")
+                noted = getattr(generation_config, "_mask_length", cache.get_seq_length() + 1)
+                cache.check_columns(noted if mask is None else mask.shape[1])
             mixin: Any = super()  # its own annotation asks more of ``self`` than any model has
             return mixin._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
         if generation_config.use_cache is not False:

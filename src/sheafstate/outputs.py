@@ -48,6 +48,11 @@ class _Output(ModelOutput):
         """The same object as ``cache``."""
         return self.cache
 
+    @property
+    def attentions(self) -> None:
+        """None: no layer has a map of attention; libraries look for one. What is read is in ``site``."""
+        return None
+
 
 @dataclass
 class SheafStateModelOutput(_Output):

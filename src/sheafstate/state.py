@@ -12,7 +12,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from sheafstate.errors import InputError
 from sheafstate.nn.block import BlockState
-from sheafstate.nn.records import map_tensors
+from sheafstate.nn.records import map_tensors, tensors_of
 from sheafstate.shapes import Bool, Int, Tensor
 
 __all__ = ["RowState", "SheafStateCache", "SheafStateCacheLayer"]
@@ -152,6 +152,22 @@ class SheafStateCache(Cache):
         if self.rows is not None and self.batch_size != batch:
             raise InputError(f"cache holds {self.batch_size} rows, the input has {batch}")
 
+    def check_columns(self, columns: int) -> None:
+        """Refuse a text that ends before this state does: generation would cut it in the wrong place.
+
+        Args:
+            columns: of the whole text, as its mask has them.
+
+        Raises:
+            InputError: nothing of the text is new.
+        """
+        read = self.get_seq_length()
+        if 0 < read >= columns:
+            raise InputError(
+                f"the cache has read {read} columns, the attention_mask has {columns}: give generate() the whole text, "
+                f"or its new tokens with a mask of the whole"
+            )
+
     @property
     def states(self) -> list[SheafStateCacheLayer]:
         """The layers' states; ``layers``, which transformers reads, may hold layers of any kind."""
@@ -159,15 +175,7 @@ class SheafStateCache(Cache):
 
     def tensors(self) -> Iterator[Tensor]:
         """Every tensor held."""
-        found: list[Tensor] = []
-
-        def note(tensor: Tensor) -> Tensor:
-            found.append(tensor)
-            return tensor
-
-        for part in [*(layer.state for layer in self.states), self.rows]:
-            map_tensors(note, part)
-        yield from found
+        yield from tensors_of([*(layer.state for layer in self.states), self.rows])
 
     def num_bytes(self) -> int:
         """Bytes of all tensors held."""

@@ -1,10 +1,12 @@
 # `make run` does the main job, `make test` passes the tests; both make the environment first if it is missing.
 PYTHON ?= python3
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
+EXTRA ?= dev
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-all check lint types clean
+.PHONY: run test test-all test-versions test-lowest test-newest check lint types clean
 
 run: $(STAMP)
 	$(BIN)/sheafstate demo
@@ -15,6 +17,16 @@ test: $(STAMP)
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -m 'not gpu and not browser'
 
+# The tests in two environments of their own: the lowest versions that pyproject.toml allows, and what is newest today.
+test-versions: test-lowest test-newest
+
+test-lowest:
+	$(MAKE) test VENV=.venv-lowest CONSTRAINTS=constraints-lowest.txt EXTRA=test
+
+test-newest:
+	rm -rf .venv-newest
+	$(MAKE) test VENV=.venv-newest CONSTRAINTS= EXTRA=test
+
 check: lint types test
 
 lint: $(STAMP)
@@ -24,12 +36,12 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 		{ echo "sheafstate needs Python 3.11 to 3.13; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=-c %) -e '.[$(EXTRA)]'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,7 +15,10 @@ from .collection import Holder, holders
 from .promises import Mutation
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("src", "tests", "examples", "docs", "pyproject.toml", "README.md", "Makefile", "constraints.txt")
+COPIED = (
+    *("src", "tests", "examples", "docs", "README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE"),
+    *("Makefile", "pyproject.toml", "constraints.txt", "constraints-lowest.txt"),
+)
 PASSED, FAILED = 0, 1
 LIMIT = 1200
 

@@ -47,21 +47,13 @@ def evaluate_on_task(
     if offline is None and data is not None:
         raise InputError(f"--data is for the tasks {' and '.join(OFFLINE)}: lm_eval finds the data of {task} itself")
     configs = offline.configs(data) if offline is not None and data is not None else None
-    from sheafstate.evaluation.harness import run_task  # after the data, for this import takes seconds
+    from sheafstate.evaluation.harness import SheafStateLM, run_task  # after the data, for this import takes seconds
 
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     began = time.perf_counter()
     with _bar(task) as progress:
-        figures = run_task(
-            task,
-            checkpoint,
-            configs=configs,
-            limit=limit,
-            batch_size=batch_size,
-            seed=seed,
-            add_bos_token=mark,
-            device="cuda" if torch.cuda.is_available() else "cpu",
-            progress=progress,
-        )
+        lm = SheafStateLM(str(checkpoint), batch_size=batch_size, device=device, add_bos_token=mark, progress=progress)
+        figures = run_task(task, lm, configs=configs, limit=limit, seed=seed)
     options = {"data": data, "limit": limit, "batch_size": batch_size, "seed": seed, "mark": mark}
     record = {"kind": "task", "task": task, "checkpoint": str(checkpoint), **options, **figures}
     record |= {"seconds": round(time.perf_counter() - began, 3), **_provenance(checkpoint)}

@@ -31,6 +31,7 @@ try:
     import lm_eval
     from lm_eval.api.group import AggMetricConfig, Group
     from lm_eval.api.instance import Instance
+    from lm_eval.api.model import LM
     from lm_eval.api.registry import register_model
     from lm_eval.api.task import ConfigurableTask
     from lm_eval.evaluator import evaluate
@@ -159,39 +160,23 @@ class SheafStateLM(HFLM):
 
 
 def run_task(
-    name: str,
-    checkpoint: str | Path,
-    *,
-    configs: TaskConfigs | None = None,
-    limit: int | None = None,
-    batch_size: int = 8,
-    seed: int = 0,
-    add_bos_token: bool = True,
-    device: str | None = None,
-    progress: Progress | None = None,
+    name: str, lm: LM, *, configs: TaskConfigs | None = None, limit: int | None = None, seed: int = 0
 ) -> dict[str, Any]:
-    """Put a checkpoint to a test.
+    """Put a model to a test.
 
     Args:
         name: of the test; without ``configs`` one that lm_eval knows.
-        checkpoint: folder of the checkpoint.
+        lm: the model, ours or any that lm_eval has.
         configs: the tasks that the test is made of; their figures are averaged.
         limit: examples of each task at the most.
-        batch_size: requests computed at a time. It does not change the figures.
         seed: for tasks that draw examples.
-        add_bos_token: put the mark before every text.
-        device: where to compute; by default CUDA where it is.
-        progress: told how far the model has come.
 
     Returns:
         ``{"results": {name: {metric: value}}, "subtasks": {name: {metric: value}}, "examples": n}``.
 
     Raises:
-        InputError: the checkpoint cannot be used, or there is no such task, or its data cannot be had.
+        InputError: there is no such task, or its data cannot be had.
     """
-    lm = SheafStateLM(
-        str(checkpoint), batch_size=batch_size, device=device, add_bos_token=add_bos_token, progress=progress
-    )
     set_seed(seed)
     os.environ.setdefault("DISABLE_MULTIPROC", "1")  # lm_eval would start a process a core for standard errors
     with _quiet():

@@ -85,12 +85,11 @@ def _beginning(tokenizer: Any) -> Any:
 
 
 def _write(model: Any, tokenizer: Any, ids: Any, *, seed: int, stream: bool, stop: list[str], **how: Any) -> list[int]:
-    """The new tokens, shown as they come if ``stream``; ids that no token has are never drawn."""
+    """The new tokens, shown as they come if ``stream``."""
     import torch
     from transformers import StopStringCriteria, TextStreamer, set_seed
 
     set_seed(seed)
-    nameless = list(range(len(tokenizer), model.config.vocab_size))
     streamer = TextStreamer(tokenizer, skip_special_tokens=True) if stream else None
     ids = ids.to(model.device)
     output = model.generate(
@@ -98,7 +97,6 @@ def _write(model: Any, tokenizer: Any, ids: Any, *, seed: int, stream: bool, sto
         attention_mask=torch.ones_like(ids),
         pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
         eos_token_id=tokenizer.eos_token_id,
-        suppress_tokens=nameless or None,
         streamer=streamer,
         stopping_criteria=[StopStringCriteria(tokenizer, stop)] if stop else None,
         **how,

@@ -43,14 +43,28 @@ def load_checkpoint(
     model: Any = _model(folder)
     tokenizer = saved_tokenizer(folder)
     check_fit(model, tokenizer)
+    _never_sample_the_nameless(model, tokenizer)
     return model.to(device).eval(), tokenizer
 
 
 def check_fit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise an :class:`InputError` unless the model has as many tokens as the tokenizer, or those padded up."""
-    have, need = model.config.vocab_size, len(tokenizer)
+    have, need = model.config.vocab_size, _ids_needed(tokenizer)
     if have != need and have not in (-(-need // multiple) * multiple for multiple in _PADDED_TO):
         raise InputError(f"the tokenizer does not fit the model: it has {need} tokens, the model {have}")
+
+
+def _ids_needed(tokenizer: PreTrainedTokenizerBase) -> int:
+    """One more than the highest id, for the ids of a tokenizer may have gaps."""
+    return 1 + max(tokenizer.get_vocab().values(), default=-1)
+
+
+def _never_sample_the_nameless(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Keep every way to generate from ids that are no token: what a vocabulary is padded with, and gaps in it."""
+    nameless = set(range(model.config.vocab_size)) - set(tokenizer.get_vocab().values())
+    if nameless and model.generation_config is not None:
+        already = model.generation_config.suppress_tokens or ()
+        model.generation_config.suppress_tokens = sorted({*already, *nameless})
 
 
 def _check_configuration(folder: Path) -> None:
@@ -81,7 +95,7 @@ def _model(folder: Path) -> PreTrainedModel:
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise InputError(f"the checkpoint in {folder} lacks weights: {missing[0]}{more}")
-    for name, weight in model.named_parameters():
+    for name, weight in (*model.named_parameters(), *model.named_buffers()):
         if weight.is_floating_point() and not torch.isfinite(weight).all():
             raise InputError(f"the checkpoint in {folder} is damaged: {name} holds values that are no finite numbers")
     return model

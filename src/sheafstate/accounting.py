@@ -10,7 +10,7 @@ from sheafstate.config import SheafStateConfig
 from sheafstate.errors import InputError
 from sheafstate.patches import PATCHES, PatchType, Reader
 
-__all__ = ["Cost", "Parameters", "cost", "degrees", "edges", "parameters", "state_bytes"]
+__all__ = ["Cost", "Parameters", "checkpoint_bytes", "cost", "degrees", "edges", "parameters", "state_bytes"]
 
 WIDE = 4  # bytes of what is kept in float32 whatever the model's dtype
 INTEGER = 8
@@ -36,6 +36,10 @@ class Parameters:
     def non_embedding(self) -> int:
         """All but the embeddings."""
         return self.total - self.embedding
+
+
+BITS = {"none": 32, "int8": 8, "int4": 4, "ternary": 2}
+"""Bits that a weight takes in packed storage."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +115,54 @@ def _router(config: SheafStateConfig) -> int:
     return config.num_experts * (config.d_model + (len(config.covers) + intervals if config.typed_router else 0))
 
 
+def _linear_maps(config: SheafStateConfig) -> list[tuple[int, int, int]]:
+    """Rows, columns and number of a layer's linear maps, the routed experts' last."""
+    d, experts = config.d_model, config.num_experts
+    maps = [(_input_width(config), d, 1), (d, config.num_heads * config.d_head, 1)]
+    maps += [(2 * config.d_ff, d, 1), (d, config.d_ff, 1)] if config.d_ff else []
+    return maps + ([(2 * config.d_expert, d, experts), (d, config.d_expert, experts)] if experts else [])
+
+
 def _linear(config: SheafStateConfig) -> tuple[int, int]:
     """Weights of a layer's linear maps: stored, and used by one token."""
-    d = config.d_model
-    projections = d * (_input_width(config) + config.num_heads * config.d_head)
-    shared, expert = 3 * d * config.d_ff, 3 * d * config.d_expert if config.num_experts else 0
-    return projections + shared + config.num_experts * expert, projections + shared + expert
+    maps = _linear_maps(config)
+    stored = sum(rows * columns * number for rows, columns, number in maps)
+    return stored, sum(rows * columns for rows, columns, _ in maps)
+
+
+def _fixed(config: SheafStateConfig) -> int:
+    """Numbers of a layer that are saved and not trained: address directions, frozen maps."""
+    count = config.num_maps * config.d_address * config.num_addresses // 2
+    if not config.learned_addresses:
+        count += config.num_maps * config.d_address * config.d_model
+    if config.gluing == "sheaf" and config.restriction == "frozen":
+        count += config.num_heads * config.d_head**2
+    return count
+
+
+def checkpoint_bytes(config: SheafStateConfig, quantization: str = "none", dtype_bytes: int = 4) -> int:
+    """Bytes of the tensors of a saved model; the file adds a header of about a hundred bytes a tensor.
+
+    Args:
+        config: the configuration.
+        quantization: how the layers' linear maps are packed. Each takes bits x weights / 8, every row filled up to
+            whole bytes, and a scale a row (ternary: a scale a matrix); embedding, norms and vectors are not packed.
+        dtype_bytes: bytes of a number that is not packed.
+
+    Raises:
+        InputError: unknown quantization.
+    """
+    if quantization not in BITS:
+        raise InputError(f"quantization must be one of {', '.join(BITS)}, not {quantization!r}")
+    full = parameters(config).total + config.num_layers * _fixed(config)
+    if quantization == "none":
+        return full * dtype_bytes
+    per_byte = 8 // BITS[quantization]
+    layer = 0
+    for rows, columns, number in _linear_maps(config):
+        scales = 1 if quantization == "ternary" else rows
+        layer += number * (rows * -(-columns // per_byte) + scales * dtype_bytes)
+    return (full - config.num_layers * _linear(config)[0]) * dtype_bytes + config.num_layers * layer
 
 
 def parameters(config: SheafStateConfig) -> Parameters:

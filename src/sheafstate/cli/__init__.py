@@ -16,6 +16,7 @@ from sheafstate import __version__
 from sheafstate.cli.demo import demo_command
 from sheafstate.cli.estimate import estimate_command
 from sheafstate.cli.evaluate import evaluate_command
+from sheafstate.cli.export import export_command
 from sheafstate.cli.generate import generate_command
 from sheafstate.cli.import_llama import import_llama_command
 from sheafstate.cli.inspect import inspect_command
@@ -34,6 +35,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "estimate": estimate_command,
     "inspect": inspect_command,
     "report": report_command,
+    "export": export_command,
     "import-llama": import_llama_command,
 }
 """Name on the command line → function, in the order in which ``--help`` lists them."""

@@ -43,6 +43,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
 TRACEBACK_VARIABLE = "SHEAFSTATE_TRACEBACK"
 """Set to 1 in the environment, errors end in Python's traceback instead of a sentence."""
 
+LONGEST = 900
+"""Characters of a sentence at the most."""
+
 STATUS_ERROR = 1
 STATUS_INTERRUPTED = 130
 
@@ -95,7 +98,15 @@ def describe(error: Exception) -> tuple[str, int]:
         kind = type(error).__name__
         sentence = f"unexpected {kind}: {error} (set {TRACEBACK_VARIABLE}=1 to see where)"
         status = STATUS_ERROR
-    return " ".join(sentence.split()), status
+    return _shown(" ".join(sentence.split())), status
+
+
+def _shown(sentence: str) -> str:
+    """The sentence as a terminal can show it: no control characters, and only the ends of a huge value."""
+    sentence = "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
+    if len(sentence) <= LONGEST:
+        return sentence
+    return f"{sentence[: 2 * LONGEST // 3]} … {sentence[-LONGEST // 3 :]}"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -110,6 +121,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         status = app(arguments, prog_name="sheafstate", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
+        print("interrupted", file=sys.stderr)
         sys.exit(STATUS_INTERRUPTED)
     except BrokenPipeError:
         # The reader (say, `head`) has gone; Python's last flush of the standard output would complain again.

@@ -18,6 +18,7 @@ from sheafstate.errors import InputError
 __all__ = ["byte_tokenizer", "char_tokenizer", "load_tokenizer", "put_mark_before", "saved_tokenizer", "train_bpe"]
 
 NUM_BYTES = 256
+_MOST_TOKENS = 1 << 24
 _PIECE = 1 << 20  # characters given to the trainer at a time
 
 
@@ -110,6 +111,9 @@ def saved_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
         tokenizer.init_kwargs.pop(trace, None)
     if tokenizer.eos_token_id is None:
         raise InputError(f"the tokenizer in {folder} names no end-of-text token (eos_token)")
+    highest = max(tokenizer.get_vocab().values())
+    if highest >= _MOST_TOKENS:  # every id up to the highest is passed whenever such a tokenizer is copied
+        raise InputError(f"the tokenizer in {folder} has a token of id {highest}; {_MOST_TOKENS - 1} is the highest")
     return tokenizer
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -18,6 +17,10 @@ __all__ = ["check_fit", "load_checkpoint"]
 
 _PADDED_TO = (64, 128)
 """Vocabularies are often padded to a multiple of these; the ids above the tokenizer's are never sampled."""
+
+
+_ADAPTER = "adapter_config.json"
+_IMPLEMENTATIONS = ("attn_implementation", "experts_implementation", "_implementation_internal")
 
 
 def load_checkpoint(
@@ -40,6 +43,8 @@ def load_checkpoint(
         reason = "is a file, not the folder of a checkpoint" if folder.exists() else "does not exist"
         raise InputError(f"{folder} {reason}")
     _check_configuration(folder)
+    if (folder / _ADAPTER).exists():
+        raise InputError(f"{folder} holds an adapter ({_ADAPTER}), which is not loaded: merge it into the weights")
     model: Any = _model(folder)
     tokenizer = saved_tokenizer(folder)
     check_fit(model, tokenizer)
@@ -73,12 +78,22 @@ def _check_configuration(folder: Path) -> None:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"{folder} holds no checkpoint: the file config.json is missing") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"the checkpoint in {folder} is damaged: config.json cannot be read ({error})") from error
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise InputError(f"the checkpoint in {folder} is damaged: config.json names no model type")
-    if "auto_map" in config:
+    if _asks_for_code(config):
         raise InputError(f"the checkpoint in {folder} wants to run code of its own, which is not done")
+
+
+def _asks_for_code(value: Any) -> bool:
+    """Whether a configuration, or one inside it, names code to load: modules, or kernels of a repository."""
+    if isinstance(value, list):
+        return any(map(_asks_for_code, value))
+    if not isinstance(value, dict):
+        return False
+    kernels = (str(inner) for name, inner in value.items() if name.endswith(_IMPLEMENTATIONS))
+    return "auto_map" in value or any("/" in kernel for kernel in kernels) or any(map(_asks_for_code, value.values()))
 
 
 def _model(folder: Path) -> PreTrainedModel:
@@ -88,7 +103,7 @@ def _model(folder: Path) -> PreTrainedModel:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 str(folder), config=config, local_files_only=True, use_safetensors=True, output_loading_info=True
             )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # whatever a damaged file leads transformers into
         raise InputError(f"the checkpoint in {folder} cannot be loaded: {_first_line(error)}") from error
     model, found = loaded
     missing = sorted(found["missing_keys"])

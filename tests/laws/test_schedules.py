@@ -1,4 +1,4 @@
-"""Laws 1 to 4: causality, one function in three schedules, independence of batch and padding, documents."""
+"""Laws 1, 3 and 4: causality, independence of batch and padding, documents. Law 2 is tests/contract/test_cached_*."""
 
 import pytest
 import torch
@@ -36,47 +36,6 @@ def test_changing_a_token_changes_no_output_before_it(models, name, length, data
 
 @names
 @examples(5)
-@given(length=st.integers(1, 130), data=st.data())
-def test_chunks_and_steps_give_the_whole(models, name, length, data) -> None:
-    model, ids = models[name], tokens(2, length)
-    cuts = sorted(data.draw(st.sets(st.integers(1, max(length - 1, 1)), max_size=6)) - {length})
-    with torch.no_grad():
-        whole = model(ids, use_cache=False).logits
-        cache, parts = None, []
-        for begin, end in zip([0, *cuts], [*cuts, length], strict=True):
-            out = model(ids[:, begin:end], cache=cache, use_cache=True)
-            cache = out.cache
-            parts.append(out.logits)
-    assert difference(torch.cat(parts, 1), whole) <= EXACT
-    assert {layer.get_seq_length() for layer in cache.layers} == {length}
-
-
-@names
-def test_steps_give_the_whole(models, name) -> None:
-    model, ids = models[name], tokens(3, 70)
-    with torch.no_grad():
-        whole = model(ids, use_cache=False).logits
-        cache, parts = None, []
-        for t in range(ids.shape[1]):
-            out = model(ids[:, t : t + 1], cache=cache, use_cache=True)
-            cache = out.cache
-            parts.append(out.logits)
-    assert difference(torch.cat(parts, 1), whole) <= EXACT
-
-
-@pytest.mark.parametrize("length", [257, 1000])
-@pytest.mark.parametrize("name", ["mixture", "retrieval", "instruction", "memory", "local"])
-def test_long_rows_in_chunks(models, name, length) -> None:
-    model, ids = models[name], tokens(1, length)
-    with torch.no_grad():
-        whole = model(ids, use_cache=False).logits
-        first = model(ids[:, :129], use_cache=True)
-        rest = model(ids[:, 129:], cache=first.cache)
-    assert difference(torch.cat([first.logits, rest.logits], 1), whole) <= EXACT
-
-
-@names
-@examples(5)
 @given(lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4), data=st.data())
 def test_padding_anywhere_equals_solo_rows(models, name, lengths, data) -> None:
     model = models[name]
@@ -91,29 +50,6 @@ def test_padding_anywhere_equals_solo_rows(models, name, lengths, data) -> None:
             if length:
                 solo = model(ids[row, mask[row] == 1][None], use_cache=False).logits[0]
                 assert difference(batch[row, mask[row] == 1], solo) <= EXACT
-
-
-@names
-@examples(5)
-@given(data=st.data())
-def test_padded_chunks_equal_solo_rows(models, name, data) -> None:
-    model, width = models[name], 30
-    ids = tokens(3, width, 7)
-    mask = torch.tensor(
-        data.draw(st.lists(st.lists(st.integers(0, 1), min_size=width, max_size=width), min_size=3, max_size=3))
-    )
-    cuts = sorted(data.draw(st.sets(st.integers(1, width - 1), max_size=4)))
-    with torch.no_grad():
-        cache, parts = None, []
-        for begin, end in zip([0, *cuts], [*cuts, width], strict=True):
-            out = model(ids[:, begin:end], attention_mask=mask[:, :end], cache=cache, use_cache=True)
-            cache = out.cache
-            parts.append(out.logits)
-        chunked = torch.cat(parts, 1)
-        for row in range(3):
-            if mask[row].any():
-                solo = model(ids[row, mask[row] == 1][None], use_cache=False).logits[0]
-                assert difference(chunked[row, mask[row] == 1], solo) <= EXACT
 
 
 @names

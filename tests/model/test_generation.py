@@ -1,10 +1,9 @@
-"""Generation with the state as cache: greedy, sampling, beams, batches; snapshots and reordering."""
+"""Generation: padding, documents, embeddings, positions; both names of the state; calls that fail."""
 
 import pytest
 import torch
 from transformers import GenerationConfig
 
-from sheafstate.data.tokenizers import byte_tokenizer
 from tests.variants import VARIANTS, make_model, tokens
 
 names = pytest.mark.parametrize("name", VARIANTS)
@@ -19,28 +18,6 @@ def generate(
 
 
 @names
-def test_greedy_with_and_without_state_writes_the_same(name) -> None:
-    model, ids = make_model(name), tokens(3, 11)
-    cached, plain = generate(model, ids), generate(model, ids, use_cache=False)
-    assert torch.equal(cached, plain)
-    by_hand = ids
-    with torch.no_grad():
-        for _ in range(15):
-            by_hand = torch.cat([by_hand, model(by_hand).logits[:, -1:].argmax(-1)], 1)
-    assert torch.equal(cached, by_hand)
-
-
-@names
-def test_sampling_with_and_without_state_draws_the_same(name) -> None:
-    model, ids = make_model(name), tokens(2, 7)
-    results = []
-    for use_cache in (True, False):
-        torch.manual_seed(3)
-        results.append(generate(model, ids, do_sample=True, use_cache=use_cache))
-    assert torch.equal(*results)
-
-
-@names
 def test_left_padded_batches_write_what_solo_rows_write(name) -> None:
     model, lengths = make_model(name), [4, 9, 13]
     rows = [tokens(1, n, n)[0] for n in lengths]
@@ -49,77 +26,6 @@ def test_left_padded_batches_write_what_solo_rows_write(name) -> None:
     batch = generate(model, ids, mask)[:, 13:]
     for row, written in zip(rows, batch, strict=True):
         assert torch.equal(generate(model, row[None])[0, len(row) :], written)
-
-
-@names
-@pytest.mark.parametrize("beams", [2, 4])
-def test_a_beam_scores_its_log_probability(name, beams) -> None:
-    model, ids = make_model(name), tokens(2, 6)
-    out = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=8,
-        num_beams=beams,
-        num_return_sequences=beams,
-        length_penalty=0.0,
-        return_dict_in_generate=True,
-        output_scores=True,
-        pad_token_id=0,
-    )
-    with torch.no_grad():
-        logp = model(out.sequences).logits.log_softmax(-1)
-    picked = logp[:, :-1].gather(-1, out.sequences[:, 1:, None])[..., 0][:, 5:].sum(-1)
-    torch.testing.assert_close(out.sequences_scores.double(), picked, rtol=0, atol=1e-5)
-
-
-@names
-def test_a_snapshot_branches_and_is_not_touched(name) -> None:
-    model, ids = make_model(name), tokens(2, 30)
-    with torch.no_grad():
-        cache = model(ids[:, :17], use_cache=True).cache
-        kept = cache.snapshot()
-        before = [tensor.clone() for tensor in kept.tensors()]
-        first = model(ids[:, 17:], cache=cache).logits
-        again = model(ids[:, 17:], cache=kept.snapshot()).logits
-        other = model(ids[:, :13], cache=kept.snapshot()).logits
-        assert torch.equal(first, again)
-        assert not torch.equal(first, other)
-        for a, b in zip(kept.tensors(), before, strict=True):
-            assert torch.equal(a, b)
-
-
-@names
-def test_rows_of_a_cache_can_be_chosen_repeated_and_reordered(name) -> None:
-    model, ids = make_model(name), tokens(3, 20)
-    with torch.no_grad():
-        base = model(ids[:, :12], use_cache=True).cache
-        rest = model(ids[:, 12:], cache=base.snapshot()).logits
-        order = torch.tensor([2, 0, 1])
-        turned, chosen, twice = base.snapshot(), base.snapshot(), base.snapshot()
-        turned.reorder_cache(order)
-        chosen.batch_select_indices(torch.tensor([1]))
-        twice.batch_repeat_interleave(2)
-        torch.testing.assert_close(model(ids[order, 12:], cache=turned).logits, rest[order], rtol=0, atol=1e-9)
-        torch.testing.assert_close(model(ids[1:2, 12:], cache=chosen).logits, rest[1:2], rtol=0, atol=1e-9)
-        repeated = ids.repeat_interleave(2, 0)[:, 12:]
-        expected = rest.repeat_interleave(2, 0)
-        torch.testing.assert_close(model(repeated, cache=twice).logits, expected, rtol=0, atol=1e-9)
-        assert {layer.get_seq_length() for layer in base.layers} == {12}
-    with pytest.raises(ValueError, match="snapshot"):
-        base.crop(1)
-    base.reset()
-    assert base.get_seq_length() == 0
-    with torch.no_grad():
-        torch.testing.assert_close(model(ids, cache=base).logits, model(ids).logits, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", [n for n in VARIANTS if n != "complete"])
-def test_the_state_has_one_size_at_any_context(name) -> None:
-    model, sizes = make_model(name, torch.float32), set()
-    for length in (1, 40, 500):
-        with torch.no_grad():
-            sizes.add(model(tokens(1, length), use_cache=True).cache.num_bytes())
-    assert len(sizes) == 1
 
 
 def test_both_names_of_the_state_are_taken_and_given() -> None:
@@ -131,24 +37,6 @@ def test_both_names_of_the_state_are_taken_and_given() -> None:
         old = model(ids[:, 10:], past_key_values=out.cache.snapshot()).logits
         new = model(ids[:, 10:], cache=out.cache.snapshot()).logits
     assert torch.equal(old, new)
-
-
-def test_stop_strings_and_a_tokenizer_pass_through() -> None:
-    """Generation hands its tokenizer on to every step."""
-    tokenizer = byte_tokenizer()
-    model = make_model("mixture", vocab_size=len(tokenizer))
-    ids = tokenizer("Sheaf", return_tensors="pt").input_ids
-    free = generate(model, ids)[0, ids.shape[1] :].tolist()
-    stop = next(token for token in free if tokenizer.decode([token]).isascii())
-    out = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=15,
-        pad_token_id=0,
-        stop_strings=[tokenizer.decode([stop])],
-        tokenizer=tokenizer,
-    )
-    assert out[0, ids.shape[1] :].tolist() == free[: free.index(stop) + 1]
 
 
 @pytest.mark.parametrize("key", ["document_ids", "seq_idx"])

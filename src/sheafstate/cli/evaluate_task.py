@@ -37,8 +37,6 @@ def evaluate_on_task(
     Raises:
         InputError: lm_eval is not installed, or the test, its data or the checkpoint cannot be had.
     """
-    import torch
-
     from sheafstate.evaluation.tasks import OFFLINE
 
     offline = OFFLINE.get(task)
@@ -49,10 +47,9 @@ def evaluate_on_task(
     configs = offline.configs(data) if offline is not None and data is not None else None
     from sheafstate.evaluation.harness import SheafStateLM, run_task  # after the data, for this import takes seconds
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     began = time.perf_counter()
     with _bar(task) as progress:
-        lm = SheafStateLM(str(checkpoint), batch_size=batch_size, device=device, add_bos_token=mark, progress=progress)
+        lm = SheafStateLM(str(checkpoint), batch_size=batch_size, add_bos_token=mark, progress=progress)
         figures = run_task(task, lm, configs=configs, limit=limit, seed=seed)
     options = {"data": data, "limit": limit, "batch_size": batch_size, "seed": seed, "mark": mark}
     record = {"kind": "task", "task": task, "checkpoint": str(checkpoint), **options, **figures}

@@ -64,7 +64,7 @@ class SheafStateLM(HFLM):
         pretrained: folder of a checkpoint, of a Sheaf-State model or any other causal one.
         batch_size: requests computed at a time, or ``auto``. It does not change the figures.
         max_batch_size: the most that ``auto`` tries.
-        device: ``cpu``, ``cuda`` or ``cuda:N``; by default CUDA where it is.
+        device: ``cpu``, ``cuda`` or ``cuda:N``; CUDA by default, and the CPU where there is none.
         max_length: tokens that are read at the most, the last ones; by default all, for a model with a state.
         add_bos_token: put the mark before every text.
         progress: told how far a list of requests has come; draws instead of lm_eval's own bars.
@@ -84,9 +84,7 @@ class SheafStateLM(HFLM):
         add_bos_token: bool = True,
         progress: Progress | None = None,
     ) -> None:
-        model, tokenizer = load_checkpoint(
-            pretrained, device=device or ("cuda" if torch.cuda.is_available() else "cpu")
-        )
+        model, tokenizer = load_checkpoint(pretrained, device=_present(device))
         if add_bos_token:
             put_mark_before(tokenizer)
         with _errors_only(HFLM.__module__):  # it warns of a model that is given to it instead of a name
@@ -159,6 +157,12 @@ class SheafStateLM(HFLM):
             self.progress(answered, asked)
 
 
+def _present(device: str | None) -> str:
+    """The device, or the CPU if it is a CUDA device and there is none: lm_eval asks for CUDA unless told otherwise."""
+    wanted = device or "cuda"
+    return wanted if torch.cuda.is_available() or not wanted.startswith("cuda") else "cpu"
+
+
 def run_task(
     name: str, lm: LM, *, configs: TaskConfigs | None = None, limit: int | None = None, seed: int = 0
 ) -> dict[str, Any]:
@@ -210,9 +214,10 @@ def _build(name: str, configs: TaskConfigs) -> ConfigurableTask | Group:
 
 
 def _look_up(name: str) -> Any:
-    """A task that lm_eval knows."""
-    manager = TaskManager()
-    if name not in manager.all_tasks and not Path(name).is_file():
+    """A task that lm_eval knows, or one described in a file."""
+    is_file = Path(name).is_file()
+    manager = TaskManager(include_defaults=not is_file)  # reading all its thousands of tasks takes seconds
+    if name not in manager.all_tasks and not is_file:
         raise InputError(f"lm_eval knows no task {name!r}: python -m sheafstate.evaluation ls tasks lists them")
     try:
         return manager.load([name])

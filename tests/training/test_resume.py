@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import TrainerCallback
 
 from sheafstate.errors import InputError
@@ -20,10 +19,7 @@ from sheafstate.training import last_checkpoint, train
 from sheafstate.training.callbacks import read_history
 from sheafstate.training.model import build_model
 
-from .conftest import STEPS_OF_AN_EPOCH, StopAt, build_llama
-
-STEPS = 40
-BUILDERS = {"sheaf": build_model, "llama": build_llama}
+from .conftest import build_llama
 
 
 class Witness:
@@ -43,52 +39,9 @@ class Witness:
             self.batches.append(named["input_ids"].tolist())
 
 
-class RandomState(TrainerCallback):
-    """Draws from torch at every step, as dropout would, and keeps what it drew."""
-
-    def __init__(self) -> None:
-        self.drawn: list[float] = []
-
-    def on_step_end(self, args, state, control, **kwargs) -> None:
-        self.drawn.append(torch.rand(()).item())
-
-
 def records(folder: Path) -> list[dict]:
     """The history without what depends on the clock."""
     return [{k: v for k, v in record.items() if k != "seconds"} for record in read_history(folder / "history.jsonl")]
-
-
-def logged(folder: Path) -> list[tuple[str, int, float]]:
-    """What TensorBoard shows of a run, but for what depends on the clock."""
-    log = EventAccumulator(str(folder / "logs")).Reload()
-    tags = ("train/loss", "train/learning_rate", "train/grad_norm", "eval/nats_per_token", "eval/bits_per_byte")
-    return [(tag, event.step, event.value) for tag in tags for event in log.Scalars(tag)]
-
-
-@pytest.mark.parametrize("stop", [20, 2 * STEPS_OF_AN_EPOCH], ids=["inside-an-epoch", "at-an-epochs-end"])
-@pytest.mark.parametrize("name", BUILDERS)
-def test_straight_equals_resumed(name: str, stop: int, options, tmp_path) -> None:
-    shared = {"steps": STEPS, "save_every": stop, "validate_every": 15, "log_every": 3}
-    straight, first, second = (Witness(BUILDERS[name]) for _ in range(3))
-    states = [RandomState() for _ in range(3)]
-    whole = train(options(out=tmp_path / "straight", **shared), build=straight, callbacks=[states[0]])
-    halves = {"out": tmp_path / "halves", **shared}
-    train(options(**halves), build=first, callbacks=[states[1], StopAt(stop)])
-    resumed = train(options(**halves, resume=True), build=second, callbacks=[states[2]])
-
-    assert len(straight.batches) == STEPS
-    assert (len(first.batches), len(second.batches)) == (stop, STEPS - stop)
-    assert straight.batches == first.batches + second.batches
-    assert len({json.dumps(batch) for batch in straight.batches}) == STEPS, "later epochs place their rows anew"
-    assert states[0].drawn == states[1].drawn + states[2].drawn
-    assert records(whole.out) == records(resumed.out)
-    assert logged(whole.out) == logged(resumed.out)
-    for before, after in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
-        assert torch.equal(before, after)
-    assert resumed.metrics["steps"] == STEPS
-    assert {k: v for k, v in resumed.metrics.items() if k != "seconds"} == {
-        k: v for k, v in whole.metrics.items() if k != "seconds"
-    }
 
 
 def test_resuming_nothing_is_beginning(options, tmp_path) -> None:

@@ -183,8 +183,19 @@ def test_blimp_asks_which_sentence_is_the_likelier(checkpoint: Path, files: Path
         / len(pairs)
         for uid, pairs in PAIRS.items()
     }
+    costs = {text: nats(model, tokenizer, text) for pairs in PAIRS.values() for pair in pairs for text in pair}
     for rows in (1, 4, 16):
-        found = harness.run_task("blimp", ours(checkpoint, rows), configs=OFFLINE["blimp"].configs(files))
+        lm, seen = ours(checkpoint, rows), {}
+
+        def ask(asked: list, lm=lm, seen=seen) -> list:
+            answers = type(lm).loglikelihood(lm, asked)
+            seen |= {request.args: -value for request, (value, _) in zip(asked, answers, strict=True)}
+            return answers
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lm, "loglikelihood", ask)
+            found = harness.run_task("blimp", lm, configs=OFFLINE["blimp"].configs(files))
+        assert seen == {("", text): pytest.approx(cost, rel=CLOSE) for text, cost in costs.items()}
         assert {name: figures["acc"] for name, figures in found["subtasks"].items()} == expected
         assert found["results"]["blimp"]["acc"] == pytest.approx(sum(expected.values()) / len(expected))
         assert found["examples"] == sum(map(len, PAIRS.values()))

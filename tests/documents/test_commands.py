@@ -77,6 +77,7 @@ ADDED = {"simulate": ["--length", "1024", "--length", "2048"], "generate": ["--m
 NOT_HERE = {
     "demo": "tests/cli/test_demo.py runs it",
     "--resume": "tests/training/test_resume.py resumes",
+    "--task": "tests/cli/test_evaluate_task.py asks",
 }
 
 

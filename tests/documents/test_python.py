@@ -1,6 +1,7 @@
 """The Python in the documents runs, and so do the examples."""
 
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -44,15 +45,30 @@ def test_the_blocks_of_a_document_run_one_after_another(document: Document, run,
 
 ARGUMENTS = {
     "branch_a_state.py": ["runs/demo"],
+    "fine_tune_with_peft.py": ["runs/demo", "adapter"],
+    "generate_with_pipeline.py": ["runs/demo"],
+    "quantize_with_torchao.py": ["runs/demo", "int8"],
     "read_the_site.py": ["runs/demo", "to be or not to be"],
-    "train_with_trainer.py": ["out", "2"],
+    "train_with_trainer.py": ["out", "4"],
 }
+
+OWN_PROCESS = {"compile_the_model.py", "train_with_fsdp.py"}
+"""Examples that are started in processes of their own: below, and in tests/contract/test_libraries_processes.py."""
 
 
 def test_every_example_is_tried() -> None:
-    assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(ARGUMENTS)
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == ARGUMENTS.keys() | OWN_PROCESS
+
+
+def test_the_model_compiles() -> None:
+    """In a process of its own: a compiler cannot trace the shape checks of the tests."""
+    command = [sys.executable, "examples/compile_the_model.py", "aot_eager", "32"]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "best of five" in done.stdout
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning:transformers")  # by PEFT
 def test_the_example_runs(name: str, run) -> None:
     assert run(ROOT / "examples" / name, *ARGUMENTS[name])

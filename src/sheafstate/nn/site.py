@@ -1,6 +1,7 @@
 """C and J: the site of a layer. Addresses, boundaries and licences that say which patches cover each position."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -51,7 +52,8 @@ class LearnedSite(nn.Module):
         self.num_kept = config.num_kept
         if self.maps:
             shape = (self.maps, self.d_address, config.num_addresses // 2)
-            self.register_buffer("directions", torch.empty(shape))
+            wide = torch.promote_types(torch.get_default_dtype(), torch.float32)
+            self.register_buffer("directions", torch.empty(shape, dtype=wide))
             if not config.learned_addresses:
                 self.register_buffer("projection", torch.empty(self.maps * self.d_address, config.d_model))
         self.frozen_addresses = bool(self.maps) and not config.learned_addresses
@@ -61,6 +63,14 @@ class LearnedSite(nn.Module):
             self.write_bias = nn.Parameter(torch.empty(self.learned_writes))
         if self.anchors:
             self.anchor_bias = nn.Parameter(torch.empty(self.anchors))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LearnedSite":
+        """Cast and move as any module, but leave the fixed directions in float32: addresses are scored in it."""
+        exact = self.directions if self.maps else None
+        super()._apply(fn, recurse)
+        if exact is not None and self.directions.dtype.itemsize < torch.float32.itemsize:
+            self.directions = exact.to(self.directions.device, torch.float32)
+        return self
 
     def channels(self) -> dict[str, int]:
         """What this part needs of the layer's input projection."""

@@ -1,4 +1,4 @@
-"""Loss, gradients, checkpointing, experts in use, finite numbers."""
+"""Loss, gradients, checkpointing, truncated back-propagation, parts of a batch, finite numbers."""
 
 import pytest
 import torch
@@ -74,41 +74,6 @@ def test_gradient_checkpointing_changes_nothing(name) -> None:
     assert torch.equal(results[0][0], results[1][0])
     for key, gradient in results[0][1].items():
         torch.testing.assert_close(results[1][1][key], gradient, rtol=0, atol=1e-12)
-
-
-def test_every_expert_is_in_use_after_200_steps() -> None:
-    torch.manual_seed(0)
-    model = SheafStateForCausalLM(make_config("mixture", num_experts=4)).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for step in range(200):
-        ids = tokens(4, 32, step)
-        loss = model(ids, labels=ids).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    with torch.no_grad():
-        layers = model.eval()(tokens(8, 64, 999), output_site=True, use_cache=False).site
-    for layer in layers:
-        assert torch.bincount(layer.experts.flatten(), minlength=4).min() > 0
-
-
-def test_padding_changes_neither_load_nor_auxiliary_loss() -> None:
-    model, ids = make_model("mixture"), tokens(2, 20)
-    mask = torch.ones(2, 31, dtype=torch.long)
-    mask[:, :11] = 0
-    padded = torch.cat([tokens(2, 11, 8), ids], 1)
-    with torch.no_grad():
-        torch.testing.assert_close(model(padded, attention_mask=mask).aux_loss, model(ids).aux_loss)
-
-
-def test_documents_are_balanced_each_for_itself() -> None:
-    """The auxiliary loss of a packed row is the mean of its documents', weighted by their tokens."""
-    model, ids = make_model("mixture"), tokens(1, 30)
-    documents = torch.tensor([[0] * 10 + [1] * 20])
-    with torch.no_grad():
-        packed = model(ids, document_ids=documents).aux_loss
-        parts = [model(ids[:, :10]).aux_loss, model(ids[:, 10:]).aux_loss]
-    torch.testing.assert_close(packed, (10 * parts[0] + 20 * parts[1]) / 30)
 
 
 def test_parts_of_a_batch_add_up_to_the_whole() -> None:

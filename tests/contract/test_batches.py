@@ -72,17 +72,20 @@ class Batch:
 
 @st.composite
 def batches(draw: st.DrawFn, widths: st.SearchStrategy[int], last: bool = False) -> Batch:
-    """One to four rows, each padded left, right, on both sides, anywhere or wholly; or with a last column at least."""
-    width, rows = draw(widths), draw(st.integers(1, 4))
-    seed = draw(st.integers(0, 2**16))
-    generator = torch.Generator().manual_seed(seed)
+    """One to four rows, each padded left, right, on both sides, anywhere or wholly; or with a last column at least.
+
+    Lengths come from a drawn seed, so that even the simplest example has some padding.
+    """
+    width, rows = draw(widths), draw(st.sampled_from([4, 3, 2, 1]))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
     ids = torch.randint(VOCABULARY, (rows, width), generator=generator)
     mask = torch.zeros(rows, width, dtype=torch.bool)
+    kinds = st.sampled_from(["left", "anywhere", "right", "between", "nothing but padding"])
     for row in range(rows):
-        kind = draw(st.sampled_from(["between", "left", "right", "anywhere", "nothing but padding"]))
-        low, high = sorted((draw(st.integers(0, width)), draw(st.integers(0, width))))
+        kind = draw(kinds)
+        low, high = torch.randint(width + 1, (2,), generator=generator).sort().values.tolist()
         if kind == "anywhere":
-            mask[row] = torch.rand(width, generator=generator) < draw(st.sampled_from([0.1, 0.5, 0.9]))
+            mask[row] = torch.rand(width, generator=generator) < draw(st.sampled_from([0.5, 0.1, 0.9]))
         elif kind != "nothing but padding":
             mask[row, (0 if kind == "right" else low) : (width if kind == "left" else high)] = True
     if last:
@@ -90,7 +93,7 @@ def batches(draw: st.DrawFn, widths: st.SearchStrategy[int], last: bool = False)
     return Batch(ids, mask)
 
 
-WIDTHS = st.integers(1, 40) | st.sampled_from([63, 64, 65, 130])
+WIDTHS = st.sampled_from([40, 63, 64, 65, 130]) | st.integers(1, 40)
 
 
 @contract(7, breaks=(SEEN_PADDING, ONE_TOO_MANY, WRITTEN_PADDING, WRONG_END, WAITING))
@@ -147,7 +150,7 @@ def test_gradients_of_padded_rows_are_those_of_solo_rows(case: str, batch: Batch
 @contract(7, breaks=(WRONG_END, UNLICENSED))
 @cases
 @per_case(1)
-@given(batch=batches(st.integers(1, 14), last=True), beams=st.sampled_from([1, 2]))
+@given(batch=batches(st.just(14) | st.integers(1, 14), last=True), beams=st.sampled_from([1, 2]))
 def test_padded_prompts_write_what_solo_prompts_write(case: str, batch: Batch, beams: int) -> None:
     """Prompts end in the same column and are padded before it, in their middle too."""
     model = model_of(case)

@@ -46,7 +46,6 @@ class SheafStatePreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["Block"]  # noqa: RUF012
-    _keep_in_fp32_modules_strict = ["directions"]  # noqa: RUF012
     _is_stateful = True
     _supports_sdpa = True
 

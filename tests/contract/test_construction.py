@@ -38,10 +38,10 @@ UNSET = Mutation(
     "decay rates are left as whatever the memory held",
 )
 ROUNDED = Mutation(
-    "modeling.py",
-    '    _keep_in_fp32_modules_strict = ["directions"]',
-    "    _keep_in_fp32_modules_strict = []",
-    "the fixed directions are rounded in half precision",
+    "nn/site.py",
+    "if exact is not None and self.directions.dtype.itemsize < torch.float32.itemsize:",
+    "if exact is not None and self.directions.dtype.is_complex:",
+    "casting a model rounds its fixed directions",
 )
 
 variants = st.sampled_from(list(VARIANTS))

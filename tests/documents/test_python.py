@@ -47,6 +47,7 @@ ARGUMENTS = {
     "branch_a_state.py": ["runs/demo"],
     "fine_tune_with_peft.py": ["runs/demo", "adapter"],
     "generate_with_pipeline.py": ["runs/demo"],
+    "pack_low_bit.py": ["runs/demo", "int4"],
     "quantize_with_torchao.py": ["runs/demo", "int8"],
     "read_the_site.py": ["runs/demo", "to be or not to be"],
     "train_with_trainer.py": ["out", "4"],
@@ -71,4 +72,6 @@ def test_the_model_compiles() -> None:
 @pytest.mark.parametrize("name", ARGUMENTS)
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning:transformers")  # by PEFT
 def test_the_example_runs(name: str, run) -> None:
+    if "torchao" in name:
+        pytest.importorskip("torchao")
     assert run(ROOT / "examples" / name, *ARGUMENTS[name])

@@ -20,7 +20,7 @@ from .promises import Mutation, contract
 MODES = ("int8", "int4", "ternary")
 names = pytest.mark.parametrize("name", VARIANTS)
 modes = pytest.mark.parametrize("mode", MODES)
-each_once = pytest.mark.parametrize(("name", "mode"), zip(VARIANTS, MODES * len(VARIANTS), strict=False))
+each_once = pytest.mark.parametrize(("name", "mode"), list(zip(VARIANTS, MODES * len(VARIANTS), strict=False)))
 
 SHIFTED = Mutation(
     "ops/packed.py",

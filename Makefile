@@ -25,7 +25,7 @@ test-lowest:
 
 test-newest:
 	rm -rf .venv-newest
-	$(MAKE) test VENV=.venv-newest CONSTRAINTS= EXTRA=test
+	$(MAKE) test VENV=.venv-newest CONSTRAINTS=
 
 check: lint types test
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torchao.quantization import Int8WeightOnlyConfig, quantize_
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -190,11 +189,13 @@ def with_weights_of(quantized: SheafStateForCausalLM, plain: SheafStateForCausal
 @contract(23, breaks=UNTIED)
 @names
 def test_torchao_rounds_the_linear_maps_and_nothing_else(name, tmp_path: Path) -> None:
+    torchao = pytest.importorskip("torchao.quantization")
     model, ids = make_model(name, torch.float32), tokens(2, 30)
     model.save_pretrained(tmp_path / "whole")
-    quantize_(model, Int8WeightOnlyConfig(), lambda m, key: isinstance(m, torch.nn.Linear) and key != "lm_head")
+    rounding = torchao.Int8WeightOnlyConfig()
+    torchao.quantize_(model, rounding, lambda m, key: isinstance(m, torch.nn.Linear) and key != "lm_head")
     rounded = with_weights_of(model, make_model(name, torch.float32))
-    config = TorchAoConfig(Int8WeightOnlyConfig())
+    config = TorchAoConfig(torchao.Int8WeightOnlyConfig())
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "whole", quantization_config=config).eval()
     loaded.save_pretrained(tmp_path / "rounded")
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "rounded").eval()

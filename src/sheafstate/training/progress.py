@@ -1,5 +1,6 @@
 """What a person sees of a run: a bar on a terminal, a line now and then elsewhere; on the standard error."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,12 +17,17 @@ _LINES = 10  # lines of a run that is not watched on a terminal
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Switch off the bars that ``transformers`` draws for every file it writes, for as long as the context lasts."""
-    drew = logging.is_progress_bar_enabled()
+    """For as long as the context lasts, switch off the bars that ``transformers`` draws for every file it writes.
+
+    Nor does a thread print a traceback that cannot write its log: the next call of TensorBoard raises the same error.
+    """
+    drew, told = logging.is_progress_bar_enabled(), threading.excepthook
     logging.disable_progress_bar()
+    threading.excepthook = lambda fault: None if issubclass(fault.exc_type, OSError) else told(fault)
     try:
         yield
     finally:
+        threading.excepthook = told
         if drew:
             logging.enable_progress_bar()
 

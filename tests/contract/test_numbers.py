@@ -98,7 +98,7 @@ def test_long_training_in_half_precision_stays_finite(case: str, dtype: torch.dt
 @pytest.mark.parametrize("case", CASES)
 @per_case(1)
 @given(
-    scale=st.sampled_from([1e4, 1e4, 1.0, 1e-30, 0.0]),
+    scale=st.sampled_from([1e-30, 1e-4, 1.0, 1e2]),
     dtype=st.sampled_from(HALF),
     cast=st.booleans(),
     length=st.sampled_from([70, 1, 2, 64]) | st.integers(1, 90),
@@ -107,21 +107,23 @@ def test_long_training_in_half_precision_stays_finite(case: str, dtype: torch.dt
 def test_inputs_of_any_size_stay_finite(
     case: str, scale: float, dtype: torch.dtype, cast: bool, length: int, seed: int
 ) -> None:
-    """Forward and backward, under autocast and in a model of half precision; a few huge positions or all."""
+    """Forward and backward, under autocast and in a model of half precision: rows of 1e4, of nothing, of any size."""
     name, _, mode = case.partition("+")
     model = make_model(name, dtype if cast else torch.float32, quantization=mode or "none").train()
     generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(2, length, model.config.d_model, generator=generator)
-    huge = torch.rand(2, length, 1, generator=generator) < (1.0 if seed % 2 else 0.1)
-    x = torch.where(huge, x * scale, x).to(dtype if cast else torch.float32).requires_grad_()
+    x = torch.randn(3, length, model.config.d_model, generator=generator)
+    # float16 does not hold a norm's gradient at zero
+    least = 0.0 if dtype is torch.bfloat16 else 1.0
+    factors = torch.tensor([1e4, least, max(scale, least)])[:, None, None]
+    scaled = torch.rand(3, length, 1, generator=generator) < (0.1 if seed % 2 else 1.0)
+    x = torch.where(scaled, x * factors, x).to(dtype if cast else torch.float32).requires_grad_()
     with torch.autocast("cpu", dtype=dtype, enabled=not cast):
-        out = model(inputs_embeds=x, labels=tokens(2, length))
+        out = model(inputs_embeds=x, labels=tokens(3, length))
     out.loss.backward()
     assert out.logits.dtype == torch.float32
     assert out.logits.isfinite().all()
-    if dtype is torch.bfloat16 or scale >= 1:  # a norm's gradient at zero is more than float16 holds
-        assert x.grad.isfinite().all()
-        assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert x.grad.isfinite().all()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
 @contract(11)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sheafstate.cli import main
@@ -31,18 +31,6 @@ UNLISTED = Mutation(
     "bool(sizes) and all((checkpoint / name).stat().st_size == size for name, size in sizes.items())",
     "all((checkpoint / name).exists() for name in sizes)",
     "files of a checkpoint are taken for whole if they are there",
-)
-CUT = Mutation(
-    "training/callbacks.py",
-    'record["step"] <= state.global_step',
-    'record["step"] < state.global_step',
-    "the history loses the step that is resumed from",
-)
-COUNT = Mutation(
-    "training/checkpoints.py",
-    "if is_whole(folder)][:keep]",
-    "][:keep]",
-    "a damaged checkpoint counts as kept, and a whole one is removed for it",
 )
 
 
@@ -93,7 +81,8 @@ def fill(folder: Path, step: int, files: int) -> Path:
     return folder
 
 
-@contract(19, 26, breaks=(UNLISTED, COUNT))
+@contract(19, 26, breaks=UNLISTED)
+@example(whole=[6], damaged=[12], files=1, keep=1)
 @given(
     whole=st.lists(st.integers(1, 8), max_size=3, unique=True),
     damaged=st.lists(st.integers(1, 12), max_size=2, unique=True),
@@ -138,7 +127,7 @@ def test_every_operation_of_a_save_may_be_the_last(whole: list[int], damaged: li
         assert left == sorted([f"checkpoint-{step}" for step in sorted({*whole, 9}, reverse=True)[:keep]])
 
 
-@contract(19, breaks=CUT)
+@contract(19)
 @pytest.mark.slow
 def test_twenty_kills_at_any_moment(tmp_path: Path) -> None:
     """Processes that save every other step, slowly, are killed after times drawn from a fixed seed."""
@@ -156,7 +145,7 @@ def test_twenty_kills_at_any_moment(tmp_path: Path) -> None:
         began = time.time()
         if draw.random() < 0.8:
             wait_for_a_step(run, least, began)
-        time.sleep(draw.uniform(0.0, 1.0))
+        time.sleep(draw.uniform(0.0, 3.0))
         os.kill(child, signal.SIGKILL)
         ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert ended in (-signal.SIGKILL, 0), (tmp_path / "child.log").read_text()

@@ -26,33 +26,8 @@ from tests.variants import examples
 from .promises import Mutation, contract
 from .small_runs import command, train_arguments, write_page
 
-CODE_OF_ITS_OWN = Mutation(
-    "evaluation/checkpoint.py",
-    'return "auto_map" in value or any(',
-    "return any(",
-    "a configuration that names code is given to transformers, which offers to run it",
-)
 PICKLES = Mutation(
     "evaluation/checkpoint.py", "use_safetensors=True", "use_safetensors=None", "weights are read from pickles as well"
-)
-ADAPTERS = Mutation(
-    "evaluation/checkpoint.py",
-    "if (folder / _ADAPTER).exists():",
-    "if (folder / _ADAPTER).is_dir():",
-    "an adapter in the folder is loaded, and the module that it names imported",
-)
-OBJECTS = Mutation(
-    "data/tokens.py",
-    'np.load(folder / "starts.npy", allow_pickle=False)',
-    'np.load(folder / "starts.npy", allow_pickle=True)',
-    "an array of objects is unpickled",
-)
-ANY_TOKENIZER = Mutation(
-    "data/tokenizers.py",
-    "        tokenizer = PreTrainedTokenizerFast.from_pretrained(str(folder), local_files_only=True)",
-    "        from transformers import AutoTokenizer\n\n"
-    "        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)",
-    "a tokenizer that names code is given to transformers, which offers to run it",
 )
 
 
@@ -158,14 +133,14 @@ def inside(folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr("builtins.input", lambda *_: "y")
 
 
-@contract(27, breaks=(CODE_OF_ITS_OWN, ADAPTERS, ANY_TOKENIZER))
+@contract(27)
 @given(traps=st.lists(st.sampled_from(TRAPS), min_size=1, max_size=3, unique=True))
 @examples(2)
 def test_no_command_runs_what_a_checkpoint_holds(good: Path, page: Path, traps: list) -> None:
     spring(good, page, traps)
 
 
-@contract(27, breaks=(CODE_OF_ITS_OWN, ADAPTERS, ANY_TOKENIZER))
+@contract(27)
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.__name__)
 def test_no_trap_is_sprung(good: Path, page: Path, trap) -> None:
     spring(good, page, [trap])
@@ -241,7 +216,7 @@ def test_modules_in_a_folder_of_texts_are_texts(good: Path, tmp_path: Path, monk
 RESUME_FILES = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
 
 
-@contract(27, breaks=OBJECTS)
+@contract(27)
 @pytest.mark.parametrize("name", [*RESUME_FILES, "starts.npy", "training_args.bin", "pytorch_model.bin"])
 def test_a_resume_runs_nothing(page: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run's own folder, into which somebody else has put a file."""

@@ -27,13 +27,6 @@ ONE_CHUNK = Mutation(
     "        chunk = length\n",
     "the scan takes the whole row for one chunk",
 )
-ALL_PAIRS = Mutation(
-    "nn/dynamics.py",
-    "        exists = (rows.valid & ~rows.start & (rows.offset > 0))[:, :, None, None].expand(-1, -1, heads, 1)\n",
-    "        exists = (rows.valid & ~rows.start & (rows.offset > 0))[:, :, None, None].expand(-1, -1, heads, 1)\n"
-    "        _ = rows.segment[:, :, None] == rows.segment[:, None, :]\n",
-    "a diagnostic compares all pairs of positions",
-)
 
 LINEAR = [name for name in VARIANTS if name != "complete"]
 LENGTHS = (512, 1024, 2048)
@@ -100,7 +93,7 @@ def assert_linear(small: int, middle: int, large: int) -> None:
     assert large < 4.2 * small
 
 
-@contract(13, breaks=(ONE_BLOCK, ONE_CHUNK, ALL_PAIRS))
+@contract(13, breaks=(ONE_BLOCK, ONE_CHUNK))
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("name", ["mixture", "window"])
 def test_peak_memory_grows_linearly(name, run, unchecked_shapes) -> None:

@@ -1,4 +1,4 @@
-"""Generation: padding, documents, embeddings, positions; both names of the state; calls that fail."""
+"""Generation: documents, embeddings, positions; both names of the state; calls that fail."""
 
 import pytest
 import torch
@@ -15,17 +15,6 @@ def generate(
     mask = torch.ones_like(ids) if mask is None else mask
     settings = GenerationConfig(max_new_tokens=15, pad_token_id=0, **options)
     return model.generate(ids, attention_mask=mask, generation_config=settings)
-
-
-@names
-def test_left_padded_batches_write_what_solo_rows_write(name) -> None:
-    model, lengths = make_model(name), [4, 9, 13]
-    rows = [tokens(1, n, n)[0] for n in lengths]
-    ids = torch.stack([torch.nn.functional.pad(row, (13 - len(row), 0)) for row in rows])
-    mask = torch.stack([torch.arange(13) >= 13 - n for n in lengths]).long()
-    batch = generate(model, ids, mask)[:, 13:]
-    for row, written in zip(rows, batch, strict=True):
-        assert torch.equal(generate(model, row[None])[0, len(row) :], written)
 
 
 def test_both_names_of_the_state_are_taken_and_given() -> None:

@@ -1,16 +1,12 @@
-"""Loss, gradients, checkpointing, truncated back-propagation, parts of a batch, finite numbers."""
+"""Loss, gradients, parts of a batch, low-bit models that learn."""
 
 import pytest
 import torch
 
 from sheafstate import SheafStateForCausalLM
-from tests.variants import VARIANTS, VOCABULARY, make_config, make_model, tokens
+from tests.variants import VARIANTS, make_config, make_model, tokens
 
 names = pytest.mark.parametrize("name", VARIANTS)
-
-
-def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 @names
@@ -61,21 +57,6 @@ def test_gradients_equal_finite_differences(name) -> None:
     torch.testing.assert_close((losses[0] - losses[1]) / 2e-6, slope, rtol=1e-4, atol=1e-6)
 
 
-@names
-def test_gradient_checkpointing_changes_nothing(name) -> None:
-    ids, results = tokens(2, 40), []
-    for checkpointing in (False, True):
-        model = make_model(name).train()
-        if checkpointing:
-            model.activation_checkpointing_enable()
-        loss = model(ids, labels=ids).loss
-        loss.backward()
-        results.append((loss, gradients(model)))
-    assert torch.equal(results[0][0], results[1][0])
-    for key, gradient in results[0][1].items():
-        torch.testing.assert_close(results[1][1][key], gradient, rtol=0, atol=1e-12)
-
-
 def test_parts_of_a_batch_add_up_to_the_whole() -> None:
     """Rows of different lengths and labels, accumulated or at once: one gradient, the balance of experts included."""
     lengths, prompts = [5, 9, 20, 31], [2, 0, 15, 7]
@@ -95,38 +76,6 @@ def test_parts_of_a_batch_add_up_to_the_whole() -> None:
     whole(ids, attention_mask=mask, labels=targets).loss.backward()
     for (name, a), b in zip(parts.named_parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-9, atol=1e-12, msg=name)
-
-
-@pytest.mark.parametrize("name", ["mixture", "complete", "retrieval", "memory", "syntax"])
-def test_huge_inputs_and_bfloat16_stay_finite(name) -> None:
-    torch.manual_seed(0)
-    model = SheafStateForCausalLM(make_config(name)).train()
-    x = (torch.randn(2, 70, 16) * 1e4).requires_grad_()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = model(inputs_embeds=x, labels=tokens(2, 70))
-    out.loss.backward()
-    assert torch.isfinite(out.logits).all()
-    assert torch.isfinite(x.grad).all()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
-
-
-@pytest.mark.slow
-@names
-def test_three_hundred_bfloat16_steps_stay_finite(name) -> None:
-    torch.manual_seed(0)
-    model = SheafStateForCausalLM(make_config(name)).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    losses = []
-    for step in range(300):
-        ids = torch.arange(40).remainder(7).add(step % 5).expand(2, -1) % VOCABULARY
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = model(ids, labels=ids).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert all(torch.isfinite(torch.tensor(losses)))
-    assert losses[-1] < 0.5 * losses[0]
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4", "ternary"])

@@ -160,7 +160,7 @@ def test_positions_far_beyond_32_bits_change_nothing(
     model, begun = model_of(case), 60
     ids = torch.randint(VOCABULARY, (2, begun + sum(sizes)), generator=torch.Generator().manual_seed(seed))
     gap = torch.ones_like(ids)
-    gap[0, begun + 1 : begun + 3] = 0  # a masked gap, over which positions go on
+    gap[0, begun : begun + 2] = 0  # a masked gap where a call begins, over which positions go on
     position = torch.arange(ids.shape[1])[None]
     first = {"position_ids": position[:, :begun]} if numbered else {}
     early = model(ids[:, :begun], use_cache=True, **first).cache

@@ -128,7 +128,7 @@ def banded_softmax(
         normalisers: their logarithms, minus infinity where the band is empty; in float32 or wider.
         weights: (R, n, degree), entry c is that of slot ``stop - degree + c``; ``None`` unless they are wanted.
     """
-    rows, length, _ = q.shape
+    length = q.shape[1]
     block = min(block, length)
     blocks = -(-length // block)
     span = degree + block - 1
@@ -138,7 +138,7 @@ def banded_softmax(
     slot = base + torch.arange(span, device=q.device)  # R blocks span
     lower = torch.maximum(firsts, stops - degree)
     mask = (slot[..., None, :] >= lower[..., None]) & (slot[..., None, :] < stops[..., None])
-    index = slot.clamp(0, k.shape[1] - 1) + (torch.arange(rows, device=q.device) * k.shape[1])[:, None, None]
+    index = slot.clamp(0, k.shape[1] - 1)
     keys, values = _take(k, index), _take(v, index)
     if theta is not None:
         angles = rotary_angles(span, q.shape[-1], theta, q)
@@ -174,8 +174,14 @@ def _blocks(tensor: Tensor, block: int, blocks: int) -> Tensor:
 
 
 def _take(tensor: Float[Tensor, "R m d"], index: Int[Tensor, "R blocks span"]) -> Float[Tensor, "R blocks span d"]:
-    """Rows of a flattened tensor; index_select has the cheapest backward pass of all gathers."""
-    return tensor.flatten(0, 1).index_select(0, index.flatten()).unflatten(0, index.shape)
+    """Entries of each row. On a flattened tensor index_select has the cheapest backward pass of all gathers.
+
+    Inductor, up to torch 2.13 at least, fails on the arithmetic of flattened indices, so that it gets an index an axis.
+    """
+    row = torch.arange(tensor.shape[0], device=tensor.device)[:, None, None]
+    if torch.compiler.is_compiling():
+        return tensor[row, index]
+    return tensor.flatten(0, 1).index_select(0, (index + row * tensor.shape[1]).flatten()).unflatten(0, index.shape)
 
 
 def join_softmax(

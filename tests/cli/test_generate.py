@@ -60,13 +60,18 @@ def test_without_a_prompt_a_text_is_begun(checkpoint: Path, printed) -> None:
     assert record["tokens"] >= 1
 
 
-def test_ids_that_no_token_has_are_never_drawn() -> None:
+def test_ids_that_no_token_has_are_never_drawn(tmp_path: Path) -> None:
     """A vocabulary padded to 320, whose padding the model likes best."""
+    from sheafstate.evaluation import load_checkpoint
+
     tokenizer, ids = load_tokenizer("byte"), torch.tensor([list(b"Speak")])
     model = make_model("mixture", torch.float32, vocab_size=320)
     with torch.no_grad():
         favour = model.model(input_ids=ids).last_hidden_state[0, -1]
         model.lm_head.weight[257:] = 10 * favour / favour.norm()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model, _ = load_checkpoint(tmp_path)
     how = {"seed": 0, "stream": False, "stop": [], "max_new_tokens": 12, "do_sample": True}
     assert int(model(input_ids=ids).logits[0, -1].argmax()) >= len(tokenizer)
     assert all(token < len(tokenizer) for token in _write(model, tokenizer, ids, **how))

@@ -15,6 +15,8 @@ from sheafstate.errors import InputError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from sheafstate.modeling import SheafStateForCausalLM
+
 __all__ = ["export_command"]
 
 WEIGHTS = "*.safetensors"
@@ -57,7 +59,7 @@ def export_command(
     packed = model.pack(quantization)
     output.mkdir(parents=True, exist_ok=True)
     export(packed, tokenizer, output)
-    record = _record(checkpoint, output, packed, tokenizer)
+    record = _record(checkpoint, output, packed)
     if data is not None:
         record["bits_per_byte"] = [_bits_per_byte(each, tokenizer, data) for each in (model, packed)]
     if as_json:
@@ -66,9 +68,7 @@ def export_command(
         _show(record)
 
 
-def _record(
-    checkpoint: Path, output: Path, packed: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase"
-) -> dict[str, Any]:
+def _record(checkpoint: Path, output: Path, packed: "SheafStateForCausalLM") -> dict[str, Any]:
     from sheafstate.accounting import checkpoint_bytes
 
     mode = packed.config.quantization
@@ -78,7 +78,7 @@ def _record(
         "bytes_before": _size(checkpoint),
         "bytes": _size(output),
         "bytes_by_formula": checkpoint_bytes(packed.config, mode),
-        "bytes_of_embedding": packed.get_input_embeddings().weight.nbytes,
+        "bytes_of_embedding": packed.config.vocab_size * packed.config.d_model * packed.dtype.itemsize,
     }
 
 

@@ -5,6 +5,7 @@ loop: a model with dynamics is compiled once for every 64 positions more.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +73,12 @@ def test_low_bits_train_compiled(quantization) -> None:
 @every_variant
 def test_every_kind_decodes_compiled(name) -> None:
     assert_compiled_equals_eager(name, "decode", "aot_eager", [20])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1300)
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
+@contract(15)
+@every_variant
+def test_every_kind_trains_compiled_to_machine_code(name) -> None:
+    assert_compiled_equals_eager(name, "train", "inductor", [40], dynamic=False)

@@ -130,14 +130,19 @@ def masks(draw: st.DrawFn, rows: int, width: int) -> torch.Tensor | None:
 
 
 @st.composite
-def documents(draw: st.DrawFn, rows: int, width: int, mask: torch.Tensor | None) -> dict[str, torch.Tensor]:
-    """No documents, or borders of each row's own, told by ids that may come back or by positions that restart."""
+def documents(draw: st.DrawFn, rows: int, ends: tuple[int, ...], mask: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    """No documents, or borders of each row's own, told by ids that may come back or by positions that restart.
+
+    Borders like to lie where a chunk begins.
+    """
     name = draw(st.sampled_from(["document_ids", "position_ids", "seq_idx", ""]))
     if not name:
         return {}
+    width = ends[-1]
+    places = st.sampled_from([*reversed(ends[:-1]), 0]) | st.integers(0, width - 1)
     starts = torch.zeros(rows, width, dtype=torch.long)
     for row in range(rows):
-        starts[row, sorted(draw(st.sets(st.integers(0, width - 1), max_size=4)))] = 1
+        starts[row, sorted(draw(st.sets(places, min_size=1, max_size=4)))] = 1
     number = starts.cumsum(1)
     if name != "position_ids":
         return {name: number % 2 + 5 if draw(st.booleans()) else number}
@@ -150,8 +155,8 @@ def documents(draw: st.DrawFn, rows: int, width: int, mask: torch.Tensor | None)
 @st.composite
 def readings(draw: st.DrawFn, widths: st.SearchStrategy[int], rows: int = 3) -> Reading:
     """Batches of at most so many rows, padded and packed in any way, cut anywhere."""
-    width, count = draw(widths), draw(st.integers(1, rows))
+    width, count = draw(widths), rows - draw(st.integers(0, rows - 1))
     seed = draw(st.integers(0, 2**16))
     ids = torch.randint(VOCABULARY, (count, width), generator=torch.Generator().manual_seed(seed))
-    mask = draw(masks(count, width))
-    return Reading(ids, mask, draw(documents(count, width, mask)), draw(cuts(width)), draw(st.booleans()))
+    mask, ends = draw(masks(count, width)), draw(cuts(width))
+    return Reading(ids, mask, draw(documents(count, ends, mask)), ends, draw(st.booleans()))

@@ -40,7 +40,7 @@ OLD_ORDER = Mutation(
 ALWAYS_SET = Mutation(
     "nn/transport_anchors.py",
     "written, patch = torch.cat([age <= held, written], 1)",
-    "written, patch = torch.cat([age <= before, written], 1)",
+    "written, patch = torch.cat([age <= held.clamp(min=before), written], 1)",
     "the ring of first positions counts as full from the start",
 )
 

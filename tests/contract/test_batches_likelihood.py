@@ -22,9 +22,9 @@ SHARED_SCALE = Mutation(
 )
 WRONG_ROW = Mutation(
     "ops/banded.py",
-    "index = slot.clamp(0, k.shape[1] - 1) + (torch.arange(rows, device=q.device) * k.shape[1])[:, None, None]",
-    "index = slot.clamp(0, k.shape[1] - 1) + (torch.arange(rows, device=q.device) * q.shape[1])[:, None, None]",
-    "rows of keys are found by the length of the queries",
+    "index_select(0, (index + row * tensor.shape[1]).flatten())",
+    "index_select(0, (index + row * (index.max() + 1)).flatten())",
+    "rows of keys are found by the last slot that is read",
 )
 
 
@@ -48,7 +48,7 @@ def likelihoods(model: torch.nn.Module, texts: list[torch.Tensor], rows: int, le
 @contract(9, breaks=SHARED_SCALE)
 @pytest.mark.parametrize("case", CASES)
 @per_case(1)
-@given(count=st.sampled_from([17, 5, 16]) | st.integers(2, 17), left=st.booleans(), seed=st.integers(0, 2**16))
+@given(count=st.sampled_from([9, 5, 17]) | st.integers(2, 17), left=st.booleans(), seed=st.integers(0, 2**16))
 @torch.no_grad()
 def test_likelihoods_do_not_move_with_the_batch(case: str, count: int, left: bool, seed: int) -> None:
     """Nor with the order of the texts."""
@@ -76,7 +76,7 @@ def written(seed: int) -> list[str]:
 @pytest.mark.parametrize("case", ["mixture", "complete", "mixture+int8"])
 @per_case(1, 3)
 @given(
-    documents=st.builds(written, st.just(14) | st.integers(0, 2**16)),
+    documents=st.builds(written, st.just(5) | st.integers(0, 2**16)),
     context=st.just(9) | st.integers(2, 30),
     carry=st.sampled_from([True, False]),
 )

@@ -47,7 +47,7 @@ def trained(model: SheafStateForCausalLM, reading: Reading) -> tuple[torch.Tenso
 
 @contract(16, breaks=(EVERY_LAYER, LOST_IN_RECORDS, COUNTED_FROM_ONE))
 @pytest.mark.parametrize("case", CASES)
-@per_case(3)
+@per_case(2)
 @given(
     reading=readings(st.integers(1, 24), rows=2),
     reentrant=st.sampled_from([True, None, False]),

@@ -83,11 +83,14 @@ def test_a_long_stream_ends_as_its_receptive_field(name: str) -> None:
     assert far(long, short) <= 1e-9
 
 
-def late_document(case: str) -> None:
+COLUMN = torch.arange(LENGTH)[None]
+BORDERS = {"document_ids": (COLUMN >= LATE).long(), "position_ids": COLUMN - LATE * (COLUMN >= LATE)}
+
+
+def late_document(case: str, *told: str) -> None:
     """A document that begins at position 99,000 of a stream is what it is alone, and everything is counted."""
     model, ids, count = model_of(case), text(2), LENGTH - LATE
-    column = torch.arange(LENGTH)[None]
-    for borders in ({"document_ids": (column >= LATE).long()}, {"position_ids": column - LATE * (column >= LATE)}):
+    for borders in ({name: BORDERS[name]} for name in told):
         late, state = stream(model, ids, count, **borders)
         with torch.no_grad():
             alone = model(ids[:, LATE:], use_cache=True)
@@ -100,14 +103,14 @@ def late_document(case: str) -> None:
 
 @contract(12, breaks=STALE_RING)
 def test_a_document_begun_late_in_a_stream_is_a_document_alone() -> None:
-    late_document("mixture")
+    late_document("mixture", "position_ids")
 
 
 @pytest.mark.slow
 @contract(12)
 @pytest.mark.parametrize("case", FORGETTING)
 def test_a_document_of_any_model_begun_late_is_a_document_alone(case: str) -> None:
-    late_document(case)
+    late_document(case, *BORDERS)
 
 
 @contract(12, breaks=NARROW_STATE)

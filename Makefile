@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 EXTRA ?= dev
+WORKERS ?= --numprocesses auto --dist worksteal
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
@@ -12,10 +13,10 @@ run: $(STAMP)
 	$(BIN)/sheafstate demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS)
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -m 'not gpu and not browser'
+	$(BIN)/python -m pytest $(WORKERS) -m 'not gpu and not browser'
 
 # The tests in two environments of their own: the lowest versions that pyproject.toml allows, and what is newest today.
 test-versions: test-lowest test-newest

@@ -55,6 +55,10 @@ hypothesis.settings.register_profile(
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
+# `mutants` is `ci` for a test that will fail: nobody reads the smallest example, and finding it takes minutes.
+hypothesis.settings.register_profile(
+    "mutants", hypothesis.settings.get_profile("ci"), phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate)
+)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

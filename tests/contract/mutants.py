@@ -46,6 +46,7 @@ def copy_project(folder: Path) -> None:
 def run(folder: Path, holder: Holder) -> subprocess.CompletedProcess[str]:
     """One test over the copy of the package."""
     environment = os.environ | {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["HYPOTHESIS_PROFILE"] = "mutants"
     markers = ["-m", "slow or not slow"] if holder.slow else []
     test = f"{holder.path}::{holder.name}"
     command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", *markers, test]

@@ -172,6 +172,7 @@ def dispatched(model: SheafStateForCausalLM) -> SheafStateForCausalLM:
         model.save_pretrained(folder)
         with accelerate.init_empty_weights():
             empty = SheafStateForCausalLM(model.config)
+        empty.tie_weights()  # accelerate asks for it, of a Llama too
         return accelerate.load_checkpoint_and_dispatch(empty, folder, device_map={"": "cpu"})
 
 
@@ -206,7 +207,7 @@ CARRIERS: dict[str, Callable[[SheafStateForCausalLM], SheafStateForCausalLM]] = 
     "state_dict": from_state_dict,
     "bytes": from_bytes,
     "resized": stretched,
-    "post_init": lambda model: model.post_init() or model,
+    "post_init": lambda model: (loaded := saved(model)).post_init() or loaded,
     "float64": lambda model: model.double().float(),
 }
 

@@ -55,7 +55,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = read_documents("tinyshakespeare")[0][:6000]
     for name in ("my-text.txt", "other-text.txt"):
         (folder / name).write_text(text, encoding="utf-8")
-    for run in ("demo", "mine"):
+    for run in ("demo", "mine", "demo-int8"):
         save_small_checkpoint(folder / "runs" / run)
         (folder / "runs" / run / "metrics.json").write_text('{"parameters": 1}')
         line = '{"step": 1, "tokens": 9, "loss": 2.0, "learning_rate": 0.1}\n'
@@ -67,6 +67,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 CHEAP = {
     "train": {"--steps": "2", "--data": "my-text.txt", "--preset": "tiny", "--tokenizer": "byte"},
     "evaluate": {"--data": "other-text.txt"},
+    "export": {"--data": "other-text.txt"},
     "simulate": {"--length": "2048", "--sweep": "scaling"},
 }
 """Command → options whose values are replaced, to try what is shown at little cost."""
@@ -101,6 +102,8 @@ def test_the_command_runs(
     line = cheaper(words)
     if "--out" in line:
         line[line.index("--out") + 1] = str(tmp_path / "out")
+    if line[0] == "export":
+        line[2] = str(tmp_path / "out")
     with pytest.raises(SystemExit) as left:
         main(line)
     assert left.value.code == 0

@@ -56,5 +56,10 @@ def assign_addresses(
         half = z @ directions.to(z.dtype)
         scores = torch.cat([half, -half], -1)
         best, address = scores.max(-1)
-        second = scores.scatter(-1, address[..., None], -torch.inf).amax(-1)
+        if torch.compiler.is_compiling():  # Inductor, in torch 2.13, loses a scatter that it fuses
+            is_best = torch.arange(scores.shape[-1], device=z.device) == address[..., None]
+            others = scores.masked_fill(is_best, -torch.inf)
+        else:
+            others = scores.scatter(-1, address[..., None], -torch.inf)
+        second = others.amax(-1)
         return address, torch.tanh(SHARPNESS * (best - second))

@@ -7,7 +7,6 @@ are random; they change neither speed nor memory. One JSON object a mode is prin
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -114,17 +113,17 @@ def _memory(folder: Path, threads: int) -> tuple[float, float]:
 def _load(folder: str, threads: int) -> None:
     """Load a model and write some tokens; print what the process takes of memory, before and after."""
     torch.set_num_threads(threads)
-    pages = Path("/proc/self/statm")
-
-    def resident() -> float:
-        return int(pages.read_text().split()[1]) * resource.getpagesize() / 2**20
-
-    before = resident()
+    before = _status("VmRSS")
     model = SheafStateForCausalLM.from_pretrained(folder).eval()
     model.generate(torch.tensor([[1]]), max_new_tokens=TOKENS, do_sample=False)
-    after = resident() - before
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
-    print(json.dumps({"resident_mib": round(after, 1), "peak_mib": round(peak, 1)}))
+    found = {"resident_mib": _status("VmRSS") - before, "peak_mib": _status("VmHWM") - before}
+    print(json.dumps({name: round(value, 1) for name, value in found.items()}))
+
+
+def _status(name: str) -> float:
+    """MiB that Linux gives for this process; getrusage would count what the parent held when it forked."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
 
 
 @torch.no_grad()

@@ -37,6 +37,36 @@ NESTED = Mutation(
     "except (OSError, ValueError) as error:",
     "a configuration that nests too deep ends in another error",
 )
+NO_NUMBERS = Mutation(
+    "evaluation/checkpoint.py",
+    "weight.is_floating_point() and not torch.isfinite(weight).all()",
+    "weight.is_floating_point() and torch.isnan(weight).all()",
+    "a checkpoint with some values that are no numbers is used",
+)
+UNCHECKED = Mutation(
+    "config.py",
+    "not least <= value <= most:",
+    "value < least:",
+    "a huge number in the configuration is taken",
+)
+HASTY = Mutation(
+    "training/run.py",
+    "        resume_from = _look(options, out)\n",
+    "        resume_from = _look(options, out)\n        _remove_run(out) if options.overwrite else None\n",
+    "an order that cannot be carried out removes the run that it should overwrite",
+)
+SILENT = Mutation(
+    "cli/train.py",
+    "        typer.echo(_interrupted(last_checkpoint(out)), err=True)\n",
+    "        pass\n",
+    "Ctrl-C does not say how to go on",
+)
+EMPTY = Mutation(
+    "data/sources.py",
+    "    if not any(documents):",
+    "    if documents is None:",
+    "a text that holds nothing is measured on",
+)
 
 
 def is_told(status: int, out: str, err: str) -> str:
@@ -114,7 +144,7 @@ IMPOSSIBLE = st.one_of(
 )
 
 
-@contract(26)
+@contract(26, breaks=UNCHECKED)
 @given(field=IMPOSSIBLE)
 @examples(60)
 def test_an_impossible_configuration_names_the_field(field: tuple) -> None:
@@ -140,7 +170,7 @@ def test_an_impossible_configuration_on_disk_is_refused(good: Path, page: Path, 
         assert field[0] in is_told(*use(which, checkpoint, page))
 
 
-@contract(26)
+@contract(26, breaks=NO_NUMBERS)
 @given(data=st.data())
 @examples(8)
 def test_weights_that_do_not_serve_are_refused(good: Path, data: st.DataObject) -> None:
@@ -180,7 +210,7 @@ TEXTS = {
 USELESS = sorted(TEXTS.keys() - {"short"})
 
 
-@contract(26)
+@contract(26, breaks=EMPTY)
 @pytest.mark.parametrize("name", [*USELESS, "missing", "folder", "a\0b", "x" * 300])
 def test_text_that_is_none_is_refused(name: str, good: Path, tmp_path: Path) -> None:
     data = tmp_path / name
@@ -261,7 +291,7 @@ BAD_ORDERS = (
 )
 
 
-@contract(26)
+@contract(26, breaks=HASTY)
 @given(bad=st.sampled_from(BAD_ORDERS), how=st.sampled_from(("--overwrite", "--resume", "--overwrite")))
 @examples(12)
 def test_a_bad_order_loses_nothing(page: Path, run: Path, bad: tuple, how: str) -> None:
@@ -270,7 +300,7 @@ def test_a_bad_order_loses_nothing(page: Path, run: Path, bad: tuple, how: str) 
     assert contents(run, lambda path: ".saving" in path.parts) == before
 
 
-@contract(26)
+@contract(26, breaks=SILENT)
 @given(step=st.integers(1, 7))
 @examples(2)
 def test_ctrl_c_says_how_to_go_on(page: Path, run: Path, step: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
@@ -146,6 +146,7 @@ IMPOSSIBLE = st.one_of(
 
 @contract(26, breaks=UNCHECKED)
 @given(field=IMPOSSIBLE)
+@example(field=("window", MOST + 1))
 @examples(60)
 def test_an_impossible_configuration_names_the_field(field: tuple) -> None:
     name, value = field

@@ -5,6 +5,7 @@ import itertools
 import subprocess
 import sys
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -116,7 +117,7 @@ def test_a_square_is_seen(unchecked_shapes) -> None:
 
 
 CHILD = """
-import resource, sys
+import sys
 import torch
 torch.set_num_threads(1)
 from sheafstate import SheafStateConfig, SheafStateForCausalLM
@@ -124,11 +125,13 @@ config = SheafStateConfig(vocab_size=64, d_model=64, num_layers=2, d_head=16, d_
 model = SheafStateForCausalLM(config).train()
 ids = torch.randint(64, (1, int(sys.argv[1])))
 model(ids, labels=ids, use_cache=False).loss.backward()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+status = open("/proc/self/status").read().splitlines()  # getrusage counts what the parent held when it forked
+print(next(line.split()[1] for line in status if line.startswith("VmHWM")))
 """
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the highest memory of a process")
 @contract(13)
 def test_the_memory_of_a_process_grows_linearly() -> None:
     """What the system counts, temporaries inside kernels included; with wide margins, as allocators round."""

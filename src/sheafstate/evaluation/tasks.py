@@ -65,15 +65,13 @@ def _blimp(path: Path) -> TaskConfigs:
         "output_type": "multiple_choice",
         "doc_to_text": "",
         "doc_to_target": 0,
-        "doc_to_choice": ["{{good}}", "{{bad}}"],
+        "doc_to_choice": "choices",
         "target_delimiter": "",
         "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
     }
     tasks = {f"blimp_{uid}": rows for uid, rows in read_pairs(path).items()}
     return {
-        name: _task(
-            name, [{"choices": [row["good"], row["bad"]]} for row in rows], **choice | {"doc_to_choice": "choices"}
-        )
+        name: _task(name, [{"choices": [row["good"], row["bad"]]} for row in rows], **choice)
         for name, rows in tasks.items()
     }
 

@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 
 from sheafstate.training import train
 from sheafstate.training.model import build_model
-from tests.training.conftest import STEPS_OF_AN_EPOCH, StopAt, build_llama
+from tests.training.conftest import STEPS_OF_AN_EPOCH, StopAt, Witness, build_llama
 from tests.variants import examples
 
 from .promises import Mutation, contract
@@ -27,23 +27,6 @@ SHIFT = Mutation(
     "self.rows.set_epoch(self.rows.shift and 1)",
     "a resumed run reads the rows of another epoch",
 )
-
-
-class Witness:
-    """Builds a model that tells which rows it was trained on."""
-
-    def __init__(self, build) -> None:
-        self.build = build
-        self.batches: list[list] = []
-
-    def __call__(self, options, tokenizer):
-        model = self.build(options, tokenizer)
-        model.register_forward_pre_hook(self.note, with_kwargs=True)
-        return model
-
-    def note(self, model, arguments, named) -> None:
-        if model.training:
-            self.batches.append(named["input_ids"].tolist())
 
 
 class RandomState(TrainerCallback):

@@ -99,3 +99,20 @@ class StopAt(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         control.should_training_stop = state.global_step >= self.step
         return control
+
+
+class Witness:
+    """Builds a model that tells which rows it was trained on."""
+
+    def __init__(self, build) -> None:
+        self.build = build
+        self.batches: list[list] = []
+
+    def __call__(self, options, tokenizer):
+        model = self.build(options, tokenizer)
+        model.register_forward_pre_hook(self.note, with_kwargs=True)
+        return model
+
+    def note(self, model, arguments, named) -> None:
+        if model.training:
+            self.batches.append(named["input_ids"].tolist())

@@ -19,24 +19,7 @@ from sheafstate.training import last_checkpoint, train
 from sheafstate.training.callbacks import read_history
 from sheafstate.training.model import build_model
 
-from .conftest import build_llama
-
-
-class Witness:
-    """Builds a model that tells which rows it was trained on."""
-
-    def __init__(self, build) -> None:
-        self.build = build
-        self.batches: list[list] = []
-
-    def __call__(self, options, tokenizer):
-        model = self.build(options, tokenizer)
-        model.register_forward_pre_hook(self.note, with_kwargs=True)
-        return model
-
-    def note(self, model, arguments, named) -> None:
-        if model.training:
-            self.batches.append(named["input_ids"].tolist())
+from .conftest import Witness, build_llama
 
 
 def records(folder: Path) -> list[dict]:

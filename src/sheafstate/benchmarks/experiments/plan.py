@@ -1,0 +1,173 @@
+"""The plan of an experiment: tasks, sides and studies from a YAML file, and the runs that follow from them.
+
+A *task* says what is learned and measured, a *side* which fields of the configuration differ from the task's model, and
+a *study* which sides are trained on a task with which seeds. Sides are listed under the question that they answer and
+are named ``question/answer``; ``base`` is the task's model itself.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sheafstate.errors import InputError
+
+__all__ = ["BASE", "Plan", "Run", "Study", "read_plan"]
+
+BASE = "base"
+_FIELDS = {"name", "learning_rates", "tasks", "questions", "studies"}
+_STUDY_FIELDS = {"name", "task", "sides", "seeds"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training with its measurement.
+
+    Attributes:
+        task: name of the task.
+        side: name of the side.
+        spec: the task without its model.
+        model: fields of the configuration; ``preset`` and ``parameters`` (to which the feed-forward width is fitted)
+            among them.
+        learning_rate: its peak.
+        steps: optimiser steps.
+        seed: of weights and data.
+    """
+
+    task: str
+    side: str
+    spec: dict[str, Any]
+    model: dict[str, Any]
+    learning_rate: float
+    steps: int
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """What the figures follow from, as a digest; names are left out, so that equal work is done once."""
+        content = {name: value for name, value in asdict(self).items() if name not in ("task", "side")}
+        content["spec"] = {name: value for name, value in self.spec.items() if name not in ("steps", "tune_steps")}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Sides trained on one task with the same seeds."""
+
+    name: str
+    task: str
+    sides: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment.
+
+    Attributes:
+        name: of the experiment; its records are kept under it.
+        learning_rates: the grid from which each side's rate is chosen.
+        tasks: by name; ``model`` holds the base's fields of the configuration.
+        sides: by name, the fields that differ from the task's model.
+        studies: in the order in which they are run.
+    """
+
+    name: str
+    learning_rates: tuple[float, ...]
+    tasks: Mapping[str, Mapping[str, Any]]
+    sides: Mapping[str, Mapping[str, Any]]
+    studies: tuple[Study, ...]
+
+    def tuning(self, task: str, side: str) -> list[Run]:
+        """The short runs, one a learning rate, from which a side's rate is chosen."""
+        steps = self.tasks[task]["tune_steps"]
+        return [self._run(task, side, rate, steps, 0) for rate in self.learning_rates]
+
+    def full(self, task: str, side: str, learning_rate: float, seed: int) -> Run:
+        """A run that counts."""
+        return self._run(task, side, learning_rate, self.tasks[task]["steps"], seed)
+
+    def work(self) -> Iterator[tuple[str, str, int]]:
+        """Task, side and seed of every run that counts, in order, each once."""
+        seen = set()
+        for study in self.studies:
+            for seed in study.seeds:
+                for side in study.sides:
+                    item = (study.task, side, seed)
+                    if item not in seen:
+                        seen.add(item)
+                        yield item
+
+    def _run(self, task: str, side: str, rate: float, steps: int, seed: int) -> Run:
+        spec = {name: value for name, value in self.tasks[task].items() if name != "model"}
+        model = _merge(self.tasks[task]["model"], self.sides[side])
+        return Run(task, side, spec, model, rate, steps, seed)
+
+
+def read_plan(path: Path) -> Plan:
+    """Read an experiment.
+
+    Raises:
+        InputError: the file is missing, is no YAML, or lacks or misnames a part.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict) or set(content) != _FIELDS:
+        raise InputError(f"{path} must have the parts {', '.join(sorted(_FIELDS))} and no others")
+    try:
+        sides = {BASE: {}} | {
+            f"{question}/{answer}": fields or {}
+            for question, answers in content["questions"].items()
+            for answer, fields in answers.items()
+        }
+        tasks = {name: _task(name, content["tasks"]) for name in content["tasks"]}
+        studies = tuple(_study(study, tasks, sides) for study in content["studies"])
+        rates = tuple(float(rate) for rate in content["learning_rates"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not the plan of an experiment: {error!r}") from error
+    return Plan(str(content["name"]), rates, tasks, sides, studies)
+
+
+def _task(name: str, tasks: Mapping[str, Any]) -> dict[str, Any]:
+    """A task; ``like`` names another one from which it takes what it does not say itself."""
+    task = dict(tasks[name])
+    other = task.pop("like", None)
+    whole = _merge(_task(other, tasks), task) if other else task
+    for part in ("kind", "model", "steps", "tune_steps"):
+        if part not in whole:
+            raise InputError(f"task {name} lacks {part}")
+    return whole
+
+
+def _merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with the values of ``change``; mappings inside are merged too."""
+    merged = dict(base)
+    for name, value in change.items():
+        inner = merged.get(name)
+        merged[name] = _merge(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _study(study: Mapping[str, Any], tasks: Mapping[str, Any], sides: Mapping[str, Any]) -> Study:
+    if set(study) != _STUDY_FIELDS:
+        raise InputError(f"a study has the fields {', '.join(sorted(_STUDY_FIELDS))}, not {', '.join(sorted(study))}")
+    if study["task"] not in tasks:
+        raise InputError(f"study {study['name']} names the task {study['task']!r}; there are {', '.join(tasks)}")
+    chosen: list[str] = []
+    for pattern in study["sides"]:
+        found = _matching(pattern, sides)
+        if not found:
+            raise InputError(f"study {study['name']} names {pattern!r}, and no side is called so")
+        chosen += [side for side in found if side not in chosen]
+    return Study(str(study["name"]), study["task"], tuple(chosen), tuple(int(seed) for seed in study["seeds"]))
+
+
+def _matching(pattern: str, sides: Sequence[str] | Mapping[str, Any]) -> list[str]:
+    return [side for side in sides if fnmatchcase(side, pattern)]

@@ -1,0 +1,203 @@
+"""What is learned and measured: text, recall, and the dependency language."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from sheafstate.benchmarks.experiments.rows import DrawnRows
+from sheafstate.benchmarks.experiments.trainer import answer_logits
+from sheafstate.data import IGNORED, PackedRows, read_documents
+from sheafstate.errors import InputError
+from sheafstate.evaluation import evaluate
+from sheafstate.training.corpus import RunData, prepare_data
+from sheafstate.training.options import TrainingOptions
+
+if TYPE_CHECKING:
+    from sheafstate.data.synthetic import Examples
+
+__all__ = ["KINDS", "Task", "make_task"]
+
+FRESH = 1_000_003
+"""Seed of the examples that are measured on; no training run takes it."""
+ROWS_AT_A_TIME = 8
+
+
+class Task(Protocol):
+    """What an experiment asks of a task.
+
+    Attributes:
+        vocab_size: tokens of the models that learn it.
+    """
+
+    vocab_size: int
+
+    def rows(self, count: int, seed: int) -> Dataset:
+        """At least ``count`` rows to train on."""
+        ...
+
+    def measure(self, model: PreTrainedModel, brief: bool) -> dict[str, float]:
+        """Figures of a trained model; ``loss``, by which learning rates are chosen, is one of them.
+
+        Args:
+            model: the model, in evaluation mode.
+            brief: whether ``loss`` alone is wanted.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class TextTask:
+    """Next tokens of a text: bits per byte of a validation text, in windows of several lengths."""
+
+    data: RunData
+    context: int
+    contexts: tuple[int, ...]
+    document: str
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens of the tokenizer."""
+        return len(self.tokenizer)
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Learned from the training text."""
+        return self.data.tokenizer
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any], folder: Path) -> "TextTask":
+        """Encode the text once, under ``folder``."""
+        names = {name: str(spec[name]) for name in ("train", "validation", "tokenizer")}
+        place = folder / hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
+        options = TrainingOptions(
+            data=names["train"],
+            validation_data=names["validation"],
+            tokenizer=names["tokenizer"],
+            out=place,
+            resume=True,
+        )
+        data = prepare_data(options, place)
+        text = read_documents(names["validation"])[0][: int(spec["measured_characters"])]
+        return cls(data, int(spec["context"]), tuple(spec["measured_contexts"]), text)
+
+    def rows(self, count: int, seed: int) -> Dataset:
+        """Packed rows of the training text; they go round."""
+        return PackedRows(self.data.train, self.context, seed=seed)
+
+    def measure(self, model: PreTrainedModel, brief: bool) -> dict[str, float]:
+        """Bits per byte at each length, every window from an empty state."""
+        figures = {}
+        for context in (self.context,) if brief else self.contexts:
+            rows = max(1, ROWS_AT_A_TIME * 512 // context)
+            metrics = evaluate(
+                model, self.tokenizer, [self.document], context=context, carry=False, batch_size=rows
+            )
+            figures[f"bits_per_byte_{context}"] = metrics.bits_per_byte
+            if context == self.context:
+                figures["loss"] = metrics.nats_per_token
+        return figures
+
+
+@dataclass(frozen=True)
+class DrawnTask:
+    """Synthetic examples: accuracy at the positions that are asked for.
+
+    Attributes:
+        vocab_size: tokens of the language.
+        draw: rows of the training form, from a number of rows and a seed.
+        tests: what is measured on, by the name that its accuracy gets; the first also gives the loss.
+    """
+
+    vocab_size: int
+    draw: "Callable[[int, int], Examples]"
+    tests: "Mapping[str, Callable[[int, int], Examples]]"
+    measured_rows: int
+
+    def rows(self, count: int, seed: int) -> Dataset:
+        """Fresh rows, none twice."""
+        return DrawnRows(lambda number: self.draw(1, number), count, seed)
+
+    def measure(self, model: PreTrainedModel, brief: bool) -> dict[str, float]:
+        """Accuracy of each test (and by kind of dependency), and the loss in nats a target."""
+        figures: dict[str, float] = {}
+        for name, draw in self.tests.items():
+            right, nats, kinds = _answers(model, draw, self.measured_rows)
+            figures.setdefault("loss", float(nats.mean()))
+            figures[name] = float(right.mean())
+            for kind, part in kinds.items():
+                figures[f"{name}_{kind}"] = float(right[part].mean())
+            if brief:
+                break
+        return figures
+
+
+@torch.no_grad()
+def _answers(
+    model: PreTrainedModel, draw: "Callable[[int, int], Examples]", rows: int
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Whether each answer is right, its nats, and which answers are of each kind."""
+    right, nats, kinds = [], [], []
+    for start in range(0, rows, ROWS_AT_A_TIME):
+        examples = draw(min(ROWS_AT_A_TIME, rows - start), FRESH + start)
+        asked = examples.targets != IGNORED
+        targets = torch.from_numpy(examples.targets[asked])
+        logits, _ = answer_logits(model, torch.from_numpy(examples.input_ids), torch.from_numpy(asked))
+        right.append((logits.argmax(-1) == targets).double().numpy())
+        nats.append(torch.nn.functional.cross_entropy(logits, targets, reduction="none").double().numpy())
+        kinds.append(None if examples.kinds is None else examples.kinds[asked])
+    by_kind = {}
+    if kinds[0] is not None:
+        kind = np.concatenate(kinds)
+        names = DependencyLanguage.kind_names
+        by_kind = {name: kind == code for code, name in enumerate(names) if (kind == code).any()}
+    return np.concatenate(right), np.concatenate(nats), by_kind
+
+
+def _recall(spec: Mapping[str, Any], folder: Path) -> DrawnTask:
+    vocabulary, length, pairs = int(spec["vocab_size"]), int(spec["context"]), int(spec["pairs"])
+
+    def form(pairs: int, length: int) -> "Callable[[int, int], Examples]":
+        return lambda rows, seed: mqar(rows, length, pairs, vocabulary, seed)
+
+    tests = {f"accuracy_{n}_in_{t}": form(n, t) for n, t in spec["measured"]}
+    return DrawnTask(vocabulary, form(pairs, length), tests, int(spec["measured_rows"]))
+
+
+def _dependencies(spec: Mapping[str, Any], folder: Path) -> DrawnTask:
+    language = DependencyLanguage()
+
+    def form(length: int) -> "Callable[[int, int], Examples]":
+        return lambda rows, seed: language.draw(rows, length, seed)
+
+    tests = {f"accuracy_{t}": form(t) for t in spec["measured_contexts"]}
+    return DrawnTask(language.vocab_size, form(int(spec["context"])), tests, int(spec["measured_rows"]))
+
+
+KINDS: dict[str, Callable[[Mapping[str, Any], Path], Task]] = {
+    "text": TextTask.of,
+    "recall": _recall,
+    "dependencies": _dependencies,
+}
+"""Kind of task → what makes one from its part of the plan and a folder for encoded text."""
+
+
+def make_task(spec: Mapping[str, Any], folder: Path) -> Task:
+    """The task of a plan.
+
+    Raises:
+        InputError: there is no such kind, or its part of the plan lacks something.
+    """
+    if spec.get("kind") not in KINDS:
+        raise InputError(f"the kind of a task must be one of {', '.join(KINDS)}, not {spec.get('kind')!r}")
+    try:
+        return KINDS[spec["kind"]](spec, folder)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"a task of kind {spec['kind']} lacks or misstates {error}") from error

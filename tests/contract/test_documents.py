@@ -19,8 +19,8 @@ cases = pytest.mark.parametrize("case", CASES)
 
 OLD_STATE = Mutation(
     "ops/scan.py",
-    "from_before = torch.where((patch == 0)[:, :, None], sums.to(written.dtype).exp(), 0.0)",
-    "from_before = sums.to(written.dtype).exp()",
+    "from_before = torch.where((patch == 0)[..., None], sums.to(x.dtype).exp(), 0.0)",
+    "from_before = sums.to(x.dtype).exp()",
     "a chunk of the scan begins with the last document's state",
 )
 LOOKING_BACK = Mutation(

@@ -31,8 +31,8 @@ LOST_REST = Mutation(
 )
 UNSURE_SUMS = Mutation(
     "ops/scan.py",
-    "sums = log_decay.transpose(2, 3).double().cumsum(-1)",
-    "sums = log_decay.transpose(2, 3).float().cumsum(-1)",
+    "sums = log_decay.double().cumsum(2)",
+    "sums = log_decay.float().cumsum(2)",
     "decays are summed in single precision",
 )
 NEXT_BLOCK = Mutation(

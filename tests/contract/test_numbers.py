@@ -21,8 +21,8 @@ WEAKEST, STRONGEST = 1e-6, 80.0
 
 OVERFLOWING_MASK = Mutation(
     "ops/scan.py",
-    "decay = gaps.masked_fill(~same_patch[:, :, None], -torch.inf).exp()",
-    "decay = gaps.exp() * same_patch[:, :, None]",
+    "return gaps.masked_fill_(~same_patch[:, :, None], -torch.inf).exp_()",
+    "return gaps.exp() * same_patch[:, :, None]",
     "decays between positions that are no pair overflow before they are masked",
 )
 LATE_SIGMOID = Mutation(

@@ -11,11 +11,11 @@ masks instead of large decays.
 import torch
 from torch.nn import functional
 
-from sheafstate.shapes import Bool, Float, Tensor
+from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = ["causal_convolution", "causal_convolution_reference", "selective_scan", "selective_scan_reference"]
 
-CHUNK = 64
+CHUNK = 32
 """Positions a chunk: its decay matrix is CHUNK x CHUNK per head, the pass over chunks is a loop."""
 
 
@@ -73,7 +73,7 @@ def selective_scan(
         B, C, start = (_pad(tensor, pad).unflatten(1, cut[1:]) for tensor in (B, C, start))
         if state is None:
             state = x.new_zeros(batch, heads, B.shape[-1], width)
-        outputs, state = _scan_chunks(x * dt[..., None], log_decay, B, C, start, state.to(dtype))
+        outputs, state = _scan_chunks(x, dt, log_decay, B, C, start, state.to(dtype))
         return outputs.flatten(1, 2)[:, :length], state
 
 
@@ -82,7 +82,8 @@ def _pad(tensor: Tensor, pad: int) -> Tensor:
 
 
 def _scan_chunks(
-    written: Float[Tensor, "B c Q H P"],
+    x: Float[Tensor, "B c Q H P"],
+    dt: Float[Tensor, "B c Q H"],
     log_decay: Float[Tensor, "B c Q H"],
     B: Float[Tensor, "B c Q N"],
     C: Float[Tensor, "B c Q N"],
@@ -91,25 +92,40 @@ def _scan_chunks(
 ) -> tuple[Float[Tensor, "B c Q H P"], Float[Tensor, "B H N P"]]:
     # Sums of log decays inside a chunk are differences of chunk-long cumulative sums. Taken in float64 they are exact
     # to 1e-12 even for decays of e^-80 a position; in float32 they would lose every digit.
-    sums = log_decay.transpose(2, 3).double().cumsum(-1)  # B c H Q
+    sums = log_decay.double().cumsum(2)  # B c Q H
     patch = start.cumsum(-1)  # patches begun in this chunk, up to and with each position
-    same_patch = (patch[..., :, None] == patch[..., None, :]).tril()  # B c Q Q
-    gaps = (sums[..., :, None] - sums[..., None, :]).to(written.dtype)
-    decay = gaps.masked_fill(~same_patch[:, :, None], -torch.inf).exp()  # B c H Q Q
-    scores = (C @ B.transpose(-1, -2))[:, :, None] * decay
-    values = written.transpose(2, 3)  # B c H Q P
-    outputs = scores @ values
+    # The decay from s to t is exp(fixed_t - fixed_s), without a gradient, times exp(moved_t) exp(-moved_s), which are
+    # one: so its gradient needs no pass over pairs of positions.
+    fixed = sums.detach()
+    moved = (sums - fixed).to(x.dtype)
+    decay = _decays(fixed, patch, x.dtype)
+    written = x * (dt * (-moved).exp())[..., None]
+    scores = (C @ B.transpose(-1, -2))[:, :, None] * decay  # B c H Q Q
+    inside = (scores @ written.transpose(2, 3)).transpose(2, 3)
 
-    to_end = decay[..., -1, :]  # decay from each position to the chunk's end, zero for patches that ended
-    local = (B.transpose(-1, -2)[:, :, None] * to_end[..., None, :]) @ values  # B c H N P
-    from_before = torch.where((patch == 0)[:, :, None], sums.to(written.dtype).exp(), 0.0)  # B c H Q
-    states = []
-    for i in range(written.shape[1]):
+    ends = (patch == patch[..., -1:])[..., None]
+    to_end = (sums[:, :, -1:] - fixed).to(x.dtype).exp() * ends  # zero for patches that ended
+    local = (B.transpose(-1, -2) @ (written * to_end[..., None]).flatten(3)).unflatten(3, x.shape[3:])  # B c N H P
+    from_before = torch.where((patch == 0)[..., None], sums.to(x.dtype).exp(), 0.0)  # B c Q H
+    states, state = [], state.transpose(1, 2)
+    through = from_before[:, :, -1, None, :, None]
+    for kept, new in zip(through.unbind(1), local.unbind(1), strict=True):
         states.append(state)
-        state = from_before[:, i, :, -1, None, None] * state + local[:, i]
-    carried = torch.stack(states, 1)  # B c H N P
-    outputs = outputs + from_before[..., None] * (C[:, :, None] @ carried)
-    return outputs.transpose(2, 3), state
+        state = kept * state + new
+    carried = (C @ torch.stack(states, 1).flatten(3)).unflatten(3, x.shape[3:])
+    outputs = torch.addcmul(moved.exp()[..., None] * inside, from_before[..., None], carried)
+    return outputs, state.transpose(1, 2)
+
+
+@torch.no_grad()
+def _decays(
+    sums: Float[Tensor, "B c Q H"], patch: Int[Tensor, "B c Q"], dtype: torch.dtype
+) -> Float[Tensor, "B c H Q Q"]:
+    """Decay from each position of a chunk to each later one of its patch; zero elsewhere."""
+    same_patch = (patch[..., :, None] == patch[..., None, :]).tril()
+    sums = sums.transpose(2, 3)
+    gaps = (sums[..., :, None] - sums[..., None, :]).to(dtype)
+    return gaps.masked_fill_(~same_patch[:, :, None], -torch.inf).exp_()
 
 
 def causal_convolution_reference(

@@ -16,7 +16,7 @@ from torch import nn
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.dynamics import Dynamics, DynamicsState
 from sheafstate.nn.experts import Experts, Load
-from sheafstate.nn.gluing import Glued, Gluing
+from sheafstate.nn.gluing import Glued, Gluing, join_sections, normalize_section
 from sheafstate.nn.quant_linear import linear_map
 from sheafstate.nn.records import Initialized, Rows, Sections, Site, split_channels
 from sheafstate.nn.site import LearnedSite
@@ -88,13 +88,16 @@ class Block(nn.Module):
         site = self.site(h, channels, rows)
         carried = (None, None) if state is None else (state.dynamics, state.transport)
         flowed, dynamics = self.dynamics(channels, site, carried[0], keep_state, with_edges)
-        moved, transport = self.transport(channels, site, carried[1], keep_state, with_edges)
+        moved, transport = self.transport(channels, site, carried[1], keep_state, with_edges, flowed)
         sections = {kind: (flowed | moved)[kind] for kind in self.covers}
-        y, glued = self.gluing(sections, channels)
+        refined_sections, section_load = None, None
+        if self.experts.on_sections:
+            refined_sections, section_load = self.experts.refine(normalize_section(*join_sections(sections)), site)
+        y, glued = self.gluing(sections, channels, refined_sections)
         x = x + y
         refined, load = self.experts(self.expert_norm(x), site, glued.compatibility)
         kept = BlockState(dynamics, transport) if keep_state else None
-        return x + refined, kept, BlockReport(site, sections, glued, load)
+        return x + refined, kept, BlockReport(site, sections, glued, load or section_load)
 
 
 @torch.no_grad()

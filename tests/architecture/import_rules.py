@@ -62,6 +62,10 @@ def third_party(imports: list[Import]) -> Iterator[str]:
             yield f"{name} is known to more than one file: {', '.join(sorted(users[name]))}"
 
 
+DISTRIBUTIONS = {"yaml": "pyyaml"}
+"""Packages that are imported by another name than they are installed by."""
+
+
 def undeclared(imports: list[Import], pyproject: Path) -> Iterator[str]:
     """A third party that the package's metadata does not ask for."""
     project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
@@ -70,7 +74,7 @@ def undeclared(imports: list[Import], pyproject: Path) -> Iterator[str]:
         asked += [] if extra == "dev" else requirements
     names = {re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower().replace("-", "_") for requirement in asked}
     for found in _from_outside(imports):
-        if found.package not in names:
+        if DISTRIBUTIONS.get(found.package, found.package) not in names:
             yield f"{found.where}: {found.package} is not among the dependencies"
 
 

@@ -39,7 +39,8 @@ def fitted_config(model: Mapping[str, Any], vocab_size: int) -> SheafStateConfig
         return config
 
     def count(d_ff: int) -> int:
-        return parameters(SheafStateConfig.from_preset(preset, vocab_size=vocab_size, **fields, d_ff=d_ff)).non_embedding
+        resized = SheafStateConfig.from_preset(preset, vocab_size=vocab_size, **fields, d_ff=d_ff)
+        return parameters(resized).non_embedding
 
     one = count(2) - count(1)
     d_ff = round((wanted - count(1)) / one) + 1

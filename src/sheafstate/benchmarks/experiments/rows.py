@@ -5,9 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from torch.utils.data import Dataset
 
-from typing import TYPE_CHECKING
-if TYPE_CHECKING:
-    from sheafstate.data.synthetic import Examples
+from sheafstate.data.synthetic import Examples
 
 __all__ = ["DrawnRows"]
 
@@ -18,7 +16,7 @@ _MOST_ROWS = 10_000_000
 class DrawnRows(Dataset):
     """``count`` rows; row i is what ``draw`` gives for one row and a seed of its own."""
 
-    def __init__(self, draw: "Callable[[int], Examples]", count: int, seed: int) -> None:
+    def __init__(self, draw: Callable[[int], Examples], count: int, seed: int) -> None:
         self.draw, self.count, self.seed = draw, count, seed
 
     def __len__(self) -> int:

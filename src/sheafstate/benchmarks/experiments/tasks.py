@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,13 +15,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from sheafstate.benchmarks.experiments.rows import DrawnRows
 from sheafstate.benchmarks.experiments.trainer import answer_logits
 from sheafstate.data import IGNORED, PackedRows, read_documents
+from sheafstate.data.synthetic import DependencyLanguage, Examples, mqar
 from sheafstate.errors import InputError
 from sheafstate.evaluation import evaluate
+from sheafstate.simulation import Relation
 from sheafstate.training.corpus import RunData, prepare_data
 from sheafstate.training.options import TrainingOptions
-
-if TYPE_CHECKING:
-    from sheafstate.data.synthetic import Examples
 
 __all__ = ["KINDS", "Task", "make_task"]
 
@@ -31,13 +30,12 @@ ROWS_AT_A_TIME = 8
 
 
 class Task(Protocol):
-    """What an experiment asks of a task.
+    """What an experiment asks of a task."""
 
-    Attributes:
-        vocab_size: tokens of the models that learn it.
-    """
-
-    vocab_size: int
+    @property
+    def vocab_size(self) -> int:
+        """Tokens of the models that learn it."""
+        ...
 
     def rows(self, count: int, seed: int) -> Dataset:
         """At least ``count`` rows to train on."""
@@ -97,9 +95,7 @@ class TextTask:
         figures = {}
         for context in (self.context,) if brief else self.contexts:
             rows = max(1, ROWS_AT_A_TIME * 512 // context)
-            metrics = evaluate(
-                model, self.tokenizer, [self.document], context=context, carry=False, batch_size=rows
-            )
+            metrics = evaluate(model, self.tokenizer, [self.document], context=context, carry=False, batch_size=rows)
             figures[f"bits_per_byte_{context}"] = metrics.bits_per_byte
             if context == self.context:
                 figures["loss"] = metrics.nats_per_token
@@ -117,8 +113,8 @@ class DrawnTask:
     """
 
     vocab_size: int
-    draw: "Callable[[int, int], Examples]"
-    tests: "Mapping[str, Callable[[int, int], Examples]]"
+    draw: Callable[[int, int], Examples]
+    tests: Mapping[str, Callable[[int, int], Examples]]
     measured_rows: int
 
     def rows(self, count: int, seed: int) -> Dataset:
@@ -141,10 +137,11 @@ class DrawnTask:
 
 @torch.no_grad()
 def _answers(
-    model: PreTrainedModel, draw: "Callable[[int, int], Examples]", rows: int
+    model: PreTrainedModel, draw: Callable[[int, int], Examples], rows: int
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """Whether each answer is right, its nats, and which answers are of each kind."""
-    right, nats, kinds = [], [], []
+    right, nats = [], []
+    kinds: list[np.ndarray] = []
     for start in range(0, rows, ROWS_AT_A_TIME):
         examples = draw(min(ROWS_AT_A_TIME, rows - start), FRESH + start)
         asked = examples.targets != IGNORED
@@ -152,19 +149,19 @@ def _answers(
         logits, _ = answer_logits(model, torch.from_numpy(examples.input_ids), torch.from_numpy(asked))
         right.append((logits.argmax(-1) == targets).double().numpy())
         nats.append(torch.nn.functional.cross_entropy(logits, targets, reduction="none").double().numpy())
-        kinds.append(None if examples.kinds is None else examples.kinds[asked])
+        if examples.kinds is not None:
+            kinds.append(examples.kinds[asked])
     by_kind = {}
-    if kinds[0] is not None:
+    if kinds:
         kind = np.concatenate(kinds)
-        names = DependencyLanguage.kind_names
-        by_kind = {name: kind == code for code, name in enumerate(names) if (kind == code).any()}
+        by_kind = {str(name): kind == code for code, name in enumerate(Relation) if (kind == code).any()}
     return np.concatenate(right), np.concatenate(nats), by_kind
 
 
 def _recall(spec: Mapping[str, Any], folder: Path) -> DrawnTask:
     vocabulary, length, pairs = int(spec["vocab_size"]), int(spec["context"]), int(spec["pairs"])
 
-    def form(pairs: int, length: int) -> "Callable[[int, int], Examples]":
+    def form(pairs: int, length: int) -> Callable[[int, int], Examples]:
         return lambda rows, seed: mqar(rows, length, pairs, vocabulary, seed)
 
     tests = {f"accuracy_{n}_in_{t}": form(n, t) for n, t in spec["measured"]}
@@ -174,7 +171,7 @@ def _recall(spec: Mapping[str, Any], folder: Path) -> DrawnTask:
 def _dependencies(spec: Mapping[str, Any], folder: Path) -> DrawnTask:
     language = DependencyLanguage()
 
-    def form(length: int) -> "Callable[[int, int], Examples]":
+    def form(length: int) -> Callable[[int, int], Examples]:
         return lambda rows, seed: language.draw(rows, length, seed)
 
     tests = {f"accuracy_{t}": form(t) for t in spec["measured_contexts"]}

@@ -95,5 +95,5 @@ def fit(
     trainer.remove_callback(PrinterCallback)
     torch.manual_seed(seed)
     trainer.train()
-    log = [(entry["step"], entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+    log = [(int(entry["step"]), entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
     return [(step, loss if math.isfinite(loss) else None) for step, loss in log]

@@ -1,0 +1,109 @@
+"""A plan is run from its file to its records, and what has a record is not run again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sheafstate.accounting import parameters
+from sheafstate.benchmarks.experiments.__main__ import main
+from sheafstate.benchmarks.experiments.execute import execute, fitted_config
+from sheafstate.benchmarks.experiments.plan import Run
+from sheafstate.benchmarks.experiments.records import read_records
+from sheafstate.data import read_documents
+from sheafstate.errors import InputError
+
+MODEL = {"preset": "tiny", "num_layers": 1, "d_model": 32, "d_head": 16}
+
+
+def run_of(spec: dict[str, Any], **changes: Any) -> Run:
+    fields = {"task": "t", "side": "base", "spec": spec, "model": MODEL, "learning_rate": 0.01, "steps": 3, "seed": 1}
+    return Run(**(fields | changes))
+
+
+RECALL = {"kind": "recall", "vocab_size": 64, "pairs": 2, "context": 16, "rows": 2, "measured": [[2, 16]]} | {
+    "measured_rows": 3
+}
+DEPENDENCIES = {"kind": "dependencies", "context": 64, "rows": 2, "measured_contexts": [64], "measured_rows": 3}
+
+
+def text_spec(folder: Path) -> dict[str, Any]:
+    text = read_documents("tinyshakespeare")[0]
+    (folder / "train.txt").write_text(text[:8000], encoding="utf-8")
+    (folder / "validation.txt").write_text(text[8000:10000], encoding="utf-8")
+    return {
+        **{"kind": "text", "train": str(folder / "train.txt"), "validation": str(folder / "validation.txt")},
+        **{"tokenizer": "bpe:300", "context": 32, "rows": 2, "measured_contexts": [32, 64]},
+        "measured_characters": 1000,
+    }
+
+
+@pytest.mark.parametrize("kind", ["recall", "dependencies", "text"])
+def test_every_kind_of_task_is_learned_and_measured(tmp_path: Path, kind: str) -> None:
+    spec = {"recall": RECALL, "dependencies": DEPENDENCIES, "text": text_spec(tmp_path)}[kind]
+    first = execute(run_of(spec), "full", tmp_path)
+    again = execute(run_of(spec), "full", tmp_path)
+    assert first["figures"] == again["figures"]
+    assert first["losses"] == again["losses"]
+    assert first["losses"][-1][0] == 3
+    expected = {
+        "recall": {"loss", "accuracy_2_in_16"},
+        "dependencies": {"loss", "accuracy_64", "accuracy_64_local"},
+        "text": {"loss", "bits_per_byte_32", "bits_per_byte_64"},
+    }[kind]
+    assert expected <= set(first["figures"])
+    assert first["tokens"] == 3 * 2 * spec["context"]
+    other = execute(run_of(spec, seed=2), "full", tmp_path)
+    assert other["figures"]["loss"] != first["figures"]["loss"]
+    assert set(execute(run_of(spec), "tune", tmp_path)["figures"]) <= expected
+
+
+def test_a_loss_that_is_no_number_leaves_a_record_without_figures(tmp_path: Path) -> None:
+    model = MODEL | {"initializer_range": 1e30}
+    record = execute(run_of(RECALL, model=model), "tune", tmp_path)
+    assert record["figures"] == {}
+    assert record["losses"][-1][1] is None
+
+
+def test_sides_are_brought_to_the_same_parameters() -> None:
+    for fields in ({}, {"num_experts": 8}, {"gluing": "plain"}, {"heads": {"local": 9}}):
+        config = fitted_config({"preset": "tiny", "parameters": 1_000_000, **fields}, 256)
+        assert abs(parameters(config).non_embedding / 1e6 - 1) < 0.002
+    with pytest.raises(InputError, match="narrowest"):
+        fitted_config({"preset": "tiny", "parameters": 10_000}, 256)
+
+
+def test_what_is_missing_is_run_and_nothing_twice(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    content = {
+        "name": "small",
+        "learning_rates": [0.001, 0.01],
+        "tasks": {"recall": RECALL | {"steps": 2, "tune_steps": 1, "model": MODEL}},
+        "questions": {},
+        "studies": [{"name": "only", "task": "recall", "sides": ["base"], "seeds": [0]}],
+    }
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(yaml.safe_dump(content), encoding="utf-8")
+    command = ["run", str(plan), "--work", str(tmp_path / "work")]
+    assert main(command) == 0
+    assert len(read_records(tmp_path / "records" / "plan.jsonl")) == 3
+    assert "3 runs made" in capfd.readouterr().out
+    assert main(command) == 0
+    assert "0 runs made" in capfd.readouterr().out
+    assert main(["table", str(plan)]) == 0
+    assert "| base |" in capfd.readouterr().out
+
+
+def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    content = {
+        "name": "small",
+        "learning_rates": [0.001],
+        "tasks": {"recall": RECALL | {"steps": 2, "tune_steps": 1, "model": MODEL | {"windw": 3}}},
+        "questions": {},
+        "studies": [{"name": "only", "task": "recall", "sides": ["base"], "seeds": [0]}],
+    }
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(yaml.safe_dump(content), encoding="utf-8")
+    assert main(["run", str(plan), "--work", str(tmp_path / "work")]) == 1
+    assert "its log is" in capfd.readouterr().err
+    assert "windw" in next((tmp_path / "work" / "logs").iterdir()).read_text()

@@ -21,7 +21,7 @@ WEAKEST, STRONGEST = 1e-6, 80.0
 
 OVERFLOWING_MASK = Mutation(
     "ops/scan.py",
-    "return gaps.masked_fill_(~same_patch[:, :, None], -torch.inf).exp_()",
+    "return gaps.add_(mask[:, :, None]).exp_()",
     "return gaps.exp() * same_patch[:, :, None]",
     "decays between positions that are no pair overflow before they are masked",
 )

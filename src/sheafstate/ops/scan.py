@@ -94,17 +94,13 @@ def _scan_chunks(
     # to 1e-12 even for decays of e^-80 a position; in float32 they would lose every digit.
     sums = log_decay.double().cumsum(2)  # B c Q H
     patch = start.cumsum(-1)  # patches begun in this chunk, up to and with each position
-    # The decay from s to t is exp(fixed_t - fixed_s), without a gradient, times exp(moved_t) exp(-moved_s), which are
-    # one: so its gradient needs no pass over pairs of positions.
-    fixed = sums.detach()
-    moved = (sums - fixed).to(x.dtype)
-    decay = _decays(fixed, patch, x.dtype)
-    written = x * (dt * (-moved).exp())[..., None]
+    decay = _decays(sums.transpose(2, 3), patch, x.dtype)
+    written = x * dt[..., None]
     scores = (C @ B.transpose(-1, -2))[:, :, None] * decay  # B c H Q Q
     inside = (scores @ written.transpose(2, 3)).transpose(2, 3)
 
     ends = (patch == patch[..., -1:])[..., None]
-    to_end = (sums[:, :, -1:] - fixed).to(x.dtype).exp() * ends  # zero for patches that ended
+    to_end = (sums[:, :, -1:] - sums).to(x.dtype).exp() * ends  # zero for patches that ended
     local = (B.transpose(-1, -2) @ (written * to_end[..., None]).flatten(3)).unflatten(3, x.shape[3:])  # B c N H P
     from_before = torch.where((patch == 0)[..., None], sums.to(x.dtype).exp(), 0.0)  # B c Q H
     states, state = [], state.transpose(1, 2)
@@ -113,19 +109,19 @@ def _scan_chunks(
         states.append(state)
         state = kept * state + new
     carried = (C @ torch.stack(states, 1).flatten(3)).unflatten(3, x.shape[3:])
-    outputs = torch.addcmul(moved.exp()[..., None] * inside, from_before[..., None], carried)
+    outputs = torch.addcmul(inside, from_before[..., None], carried)
     return outputs, state.transpose(1, 2)
 
 
-@torch.no_grad()
 def _decays(
-    sums: Float[Tensor, "B c Q H"], patch: Int[Tensor, "B c Q"], dtype: torch.dtype
+    sums: Float[Tensor, "B c H Q"], patch: Int[Tensor, "B c Q"], dtype: torch.dtype
 ) -> Float[Tensor, "B c H Q Q"]:
     """Decay from each position of a chunk to each later one of its patch; zero elsewhere."""
     same_patch = (patch[..., :, None] == patch[..., None, :]).tril()
-    sums = sums.transpose(2, 3)
-    gaps = (sums[..., :, None] - sums[..., None, :]).to(dtype)
-    return gaps.masked_fill_(~same_patch[:, :, None], -torch.inf).exp_()
+    # added, a mask costs no pass over the gradient, nor does a sum with the negative
+    mask = torch.zeros(same_patch.shape, dtype=dtype, device=sums.device).masked_fill_(~same_patch, -torch.inf)
+    gaps = (sums[..., :, None] + sums.neg()[..., None, :]).to(dtype)
+    return gaps.add_(mask[:, :, None]).exp_()
 
 
 def causal_convolution_reference(

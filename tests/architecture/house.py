@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "low_bit": _GROUND | {"ops"},
     "modeling": _MODEL | {"low_bit"},
     "llama": frozenset({"shapes", "errors", "config", "modeling"}),
-    "data": frozenset({"errors"}),
+    "data": frozenset({"errors", "edges", "simulation"}),
     "training": _USE,
     "evaluation": _USE,
     "simulation": frozenset({"errors", "patches", "edges"}),

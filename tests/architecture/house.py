@@ -71,6 +71,7 @@ MAY_USE: dict[str, frozenset[str]] = {
     "transformers": _STUDIES
     | {"config", "state", "outputs", "low_bit", "modeling", "llama", "data", "cli", "registration"},
     "typer": frozenset({"cli"}),
+    "yaml": frozenset({"benchmarks"}),
 }
 """Third party → the parts that may use it. What is not here may not be used at all."""
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from sheafstate.benchmarks.experiments.rows import DrawnRows
 from sheafstate.benchmarks.experiments.trainer import answer_logits
 from sheafstate.data import IGNORED, PackedRows, read_documents
-from sheafstate.data.synthetic import DependencyLanguage, Examples, mqar
+from sheafstate.data.synthetic import DENSE_RATES, DependencyLanguage, Examples, mqar
 from sheafstate.errors import InputError
 from sheafstate.evaluation import evaluate
 from sheafstate.simulation import Relation
@@ -169,7 +169,7 @@ def _recall(spec: Mapping[str, Any], folder: Path) -> DrawnTask:
 
 
 def _dependencies(spec: Mapping[str, Any], folder: Path) -> DrawnTask:
-    language = DependencyLanguage()
+    language = DependencyLanguage(rates=DENSE_RATES)
 
     def form(length: int) -> Callable[[int, int], Examples]:
         return lambda rows, seed: language.draw(rows, length, seed)

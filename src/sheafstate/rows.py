@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from sheafstate.errors import InputError
-from sheafstate.nn.records import Rows, spread_index, take_along
+from sheafstate.nn.records import Rows, spread_index
+from sheafstate.ops.banded import take_along
 from sheafstate.shapes import Bool, Float, Int, Tensor
 from sheafstate.state import RowState
 

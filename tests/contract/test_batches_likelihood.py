@@ -22,7 +22,7 @@ SHARED_SCALE = Mutation(
 )
 WRONG_ROW = Mutation(
     "ops/banded.py",
-    "index_select(0, (index + row * tensor.shape[1]).flatten())",
+    "index_select(0, (index + row * values.shape[1]).flatten())",
     "index_select(0, (index + row * (index.max() + 1)).flatten())",
     "rows of keys are found by the last slot that is read",
 )

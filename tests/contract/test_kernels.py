@@ -43,8 +43,8 @@ NEXT_BLOCK = Mutation(
 )
 LATE_ANGLES = Mutation(
     "ops/banded.py",
-    "queries, keys = rotate(queries, angles[degree - 1 :]), rotate(keys, angles)",
-    "queries, keys = rotate(queries, angles[:block]), rotate(keys, angles)",
+    "rotate(queries, angles[degree - 1 : degree - 1 + block])",
+    "rotate(queries, angles[:block])",
     "queries are rotated as if they were the oldest keys",
 )
 FIRST_TAP = Mutation(

@@ -33,8 +33,8 @@ LATE_SIGMOID = Mutation(
 )
 BARE_SOFTMAX = Mutation(
     "ops/banded.py",
-    "weights = (logits - largest).exp()",
-    "weights = (logits - 0 * largest).exp()",
+    "weights = logits.sub_(largest).exp_()",
+    "weights = logits.sub_(0 * largest).exp_()",
     "a softmax overflows",
 )
 NO_DIRECTION = Mutation(

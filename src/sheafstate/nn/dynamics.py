@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Sections, Site, required
-from sheafstate.ops.banded import run_starts
+from sheafstate.ops.banded import run_starts, take_along
 from sheafstate.ops.scan import causal_convolution, selective_scan
 from sheafstate.patches import PATCHES, PatchType, Reader
 from sheafstate.shapes import Float, Int, Tensor
@@ -204,7 +204,7 @@ def _memory_scan(
     keep_state: bool,
 ) -> tuple[Float[Tensor, "B T h P"], Float[Tensor, "B h K P"]]:
     """Scan along (document, address, position); carried vectors enter as first positions of their patches."""
-    batch, length, heads, width = x.shape
+    batch, length, heads, _ = x.shape
     num_addresses = state.shape[2]
     key = _patch_keys(rows, address, num_addresses)
     x, dt, log_decay = x.to(state.dtype).transpose(1, 2), dt.transpose(1, 2), log_decay.transpose(1, 2)
@@ -215,19 +215,18 @@ def _memory_scan(
     order = torch.argsort(key, dim=-1, stable=True)
     ordered = key.gather(-1, order)
     start = run_starts(ordered).flatten(0, 1)
-    along = order[..., None].expand(*order.shape, width)
-    x = x.gather(2, along).flatten(0, 1)[:, :, None]
+    x = take_along(x.flatten(0, 1), order.flatten(0, 1))[:, :, None]
     dt, log_decay = (tensor.gather(2, order).flatten(0, 1)[..., None] for tensor in (dt, log_decay))
     ones = x.new_ones(batch * heads, key.shape[-1], 1)
     y, _ = selective_scan(x, dt, log_decay, ones, ones, start)
-    y = y.reshape(batch, heads, -1, width)
-    outputs = torch.empty_like(y).scatter(2, along, y)[:, :, -length:].transpose(1, 2)
+    back = torch.argsort(order, -1)[..., -length:].flatten(0, 1)
+    outputs = take_along(y[:, :, 0], back).unflatten(0, (batch, heads)).transpose(1, 2)
     if keep_state:
         wanted = rows.last_segment()[:, None, None] * num_addresses + torch.arange(num_addresses, device=key.device)
         wanted = wanted.expand(-1, heads, -1).contiguous()
         found = (torch.searchsorted(ordered, wanted, right=True) - 1).clamp(min=0)
         known = ordered.gather(-1, found) == wanted
-        state = y.gather(2, found[..., None].expand(-1, -1, -1, width)) * known[..., None]
+        state = take_along(y[:, :, 0], found.flatten(0, 1)).unflatten(0, (batch, heads)) * known[..., None]
     return outputs, state
 
 

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 
+from sheafstate.ops.banded import take_along
 from sheafstate.patches import PatchType
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
@@ -22,7 +23,6 @@ __all__ = [
     "required",
     "split_channels",
     "spread_index",
-    "take_along",
     "tensors_of",
 ]
 
@@ -80,11 +80,6 @@ def required(field: Field | None) -> Field:
 def spread_index(index: Int[Tensor, "R n"], like: Tensor) -> Tensor:
     """An index into axis 1 of a (R, m, ...) tensor, in the shape that ``gather`` and ``scatter`` want."""
     return index.reshape(*index.shape, *(1,) * (like.dim() - 2)).expand(*index.shape, *like.shape[2:])
-
-
-def take_along(values: Tensor, index: Int[Tensor, "R n"]) -> Tensor:
-    """Positions of a (R, m, ...) tensor, chosen row by row: (R, n, ...)."""
-    return values.gather(1, spread_index(index, values))
 
 
 @dataclass(frozen=True)

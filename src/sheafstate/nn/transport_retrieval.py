@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from sheafstate.config import SheafStateConfig
-from sheafstate.nn.records import Edges, Rows, Section, Site, required, take_along
-from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, run_starts, written_slots
+from sheafstate.nn.records import Edges, Rows, Section, Site, required
+from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, run_starts, take_along, written_slots
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = ["RetrievalReader", "RetrievalState"]

@@ -21,10 +21,11 @@ __all__ = [
     "rotary_angles",
     "rotate",
     "run_starts",
+    "take_along",
     "written_slots",
 ]
 
-BLOCK = 64
+BLOCK = 32
 """Queries a block."""
 
 
@@ -131,26 +132,27 @@ def banded_softmax(
     length = q.shape[1]
     block = min(block, length)
     blocks = -(-length // block)
-    span = degree + block - 1
+    span = -(-(degree + block - 1) // 8) * 8  # products of matrices are faster where rows are aligned
     queries = _blocks(q, block, blocks)
     stops, firsts = _blocks(stop, block, blocks), _blocks(first, block, blocks)
     base = stops[..., :1] - degree
     slot = base + torch.arange(span, device=q.device)  # R blocks span
     lower = torch.maximum(firsts, stops - degree)
-    mask = (slot[..., None, :] >= lower[..., None]) & (slot[..., None, :] < stops[..., None])
+    unread = (slot[..., None, :] < lower[..., None]) | (slot[..., None, :] >= stops[..., None])
     index = slot.clamp(0, k.shape[1] - 1)
-    keys, values = _take(k, index), _take(v, index)
+    keys, values = take_along(k, index), take_along(v, index)
     if theta is not None:
         angles = rotary_angles(span, q.shape[-1], theta, q)
-        queries, keys = rotate(queries, angles[degree - 1 :]), rotate(keys, angles)
+        queries, keys = rotate(queries, angles[degree - 1 : degree - 1 + block]), rotate(keys, angles)
     with torch.autocast(q.device.type, enabled=False):
         dtype = torch.promote_types(q.dtype, torch.float32)
         logits = (queries @ keys.transpose(-1, -2)).to(dtype)
         if bias is not None:
-            logits = logits + _take(bias[..., None], index)[..., 0][..., None, :]
-        logits = logits.masked_fill(~mask, -torch.inf)
+            logits = logits + take_along(bias[..., None], index)[..., 0][..., None, :]
+        # added, a mask costs no pass over the gradient
+        logits = logits.add_(torch.where(unread, -torch.inf, logits.new_zeros(())))
         largest = logits.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(dtype).min)
-        weights = (logits - largest).exp()
+        weights = logits.sub_(largest).exp_()
         total = weights.sum(-1, keepdim=True)
         some = total > 0
         safe = torch.where(some, total, 1.0)
@@ -173,15 +175,16 @@ def _blocks(tensor: Tensor, block: int, blocks: int) -> Tensor:
     return tensor.unflatten(1, (blocks, block))
 
 
-def _take(tensor: Float[Tensor, "R m d"], index: Int[Tensor, "R blocks span"]) -> Float[Tensor, "R blocks span d"]:
-    """Entries of each row. On a flattened tensor index_select has the cheapest backward pass of all gathers.
+def take_along(values: Tensor, index: Tensor) -> Tensor:
+    """Positions of a (R, m, ...) tensor, chosen row by row with a (R, *n) index: (R, *n, ...).
 
-    Inductor, up to torch 2.13 at least, fails on the arithmetic of flattened indices, so that it gets an index an axis.
+    On a flattened tensor index_select is the cheapest of all gathers, in its backward pass too. Inductor, up to torch
+    2.13 at least, fails on the arithmetic of flattened indices, so that it gets an index an axis.
     """
-    row = torch.arange(tensor.shape[0], device=tensor.device)[:, None, None]
+    row = torch.arange(index.shape[0], device=index.device).reshape(-1, *(1,) * (index.dim() - 1))
     if torch.compiler.is_compiling():
-        return tensor[row, index]
-    return tensor.flatten(0, 1).index_select(0, (index + row * tensor.shape[1]).flatten()).unflatten(0, index.shape)
+        return values[row, index]
+    return values.flatten(0, 1).index_select(0, (index + row * values.shape[1]).flatten()).unflatten(0, index.shape)
 
 
 def join_softmax(

@@ -25,8 +25,8 @@ OLD_STATE = Mutation(
 )
 LOOKING_BACK = Mutation(
     "ops/scan.py",
-    "same = documents[:, begin : begin + length] == segment",
-    "same = documents[:, begin : begin + length] <= segment",
+    "documents[:, tap : tap + segment.shape[1]] == segment",
+    "documents[:, tap : tap + segment.shape[1]] <= segment",
     "the convolution looks over a document's beginning",
 )
 FOREIGN_TAIL = Mutation(

@@ -49,8 +49,8 @@ LATE_ANGLES = Mutation(
 )
 FIRST_TAP = Mutation(
     "ops/scan.py",
-    "documents = functional.pad(segment, (taps - 1, 0))",
-    "documents = functional.pad(segment, (taps - 1, 0), value=-1)",
+    "documents = functional.pad(segment, (lags, 0))",
+    "documents = functional.pad(segment, (lags, 0), value=-1)",
     "the convolution forgets its tail",
 )
 STALE_RUNS = Mutation(

@@ -8,6 +8,9 @@ Source: the chunked algorithm of Dao and Gu, "Transformers are SSMs" (2024), sec
 masks instead of large decays.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from torch.nn import functional
 
@@ -17,6 +20,9 @@ __all__ = ["causal_convolution", "causal_convolution_reference", "selective_scan
 
 CHUNK = 32
 """Positions a chunk: its decay matrix is CHUNK x CHUNK per head, the pass over chunks is a loop."""
+
+GROUP = 1024
+"""Positions that the convolution takes at a time."""
 
 
 def selective_scan_reference(
@@ -166,12 +172,50 @@ def causal_convolution(
     Returns:
         y_t = bias + sum over lags of weight[:, W - 1 - lag] x_{t - lag}, over lags inside t's document.
     """
-    taps, length = weight.shape[1], x.shape[1]
     extended = torch.cat([tail.to(x.dtype), x], 1)
-    documents = functional.pad(segment, (taps - 1, 0))
-    total = bias + weight[:, -1] * x
-    for lag in range(1, taps):
-        begin = taps - 1 - lag
-        same = documents[:, begin : begin + length] == segment
-        total = total + weight[:, begin] * extended[:, begin : begin + length] * same[..., None]
-    return total
+    return _Convolution.apply(extended, weight.t().contiguous(), bias, segment)
+
+
+class _Convolution(torch.autograd.Function):
+    """Taps added up in place, both ways, few rows at a time: autograd would pass over all memory thrice as often."""
+
+    @staticmethod
+    def forward(ctx: Any, extended: Tensor, taps: Tensor, bias: Tensor, segment: Tensor) -> Tensor:
+        ctx.save_for_backward(extended, taps, segment)
+        lags, length = taps.shape[0] - 1, segment.shape[1]
+        totals = []
+        for rows, documents in _few_rows(extended, segment):
+            total = torch.addcmul(bias, rows[:, lags:], taps[-1])
+            for tap in range(lags):
+                total.addcmul_(rows[:, tap : tap + length] * _same_document(documents, tap, lags), taps[tap])
+            totals.append(total)
+        return torch.cat(totals)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        extended, taps, segment = ctx.saved_tensors
+        lags, length = taps.shape[0] - 1, segment.shape[1]
+        to_rows, to_taps = [], torch.zeros_like(taps)
+        for rows, documents, part in _few_rows(extended, segment, gradient):
+            to_row, to_tap = functional.pad(part * taps[-1], (0, 0, lags, 0)), []
+            for tap in range(lags):
+                seen = part * _same_document(documents, tap, lags)
+                to_row[:, tap : tap + length].addcmul_(seen, taps[tap])
+                to_tap.append((seen * rows[:, tap : tap + length]).sum((0, 1)))
+            to_tap.append((part * rows[:, lags:]).sum((0, 1)))
+            to_rows.append(to_row)
+            to_taps = to_taps + torch.stack(to_tap)
+        return torch.cat(to_rows), to_taps, gradient.sum((0, 1)), None
+
+
+def _few_rows(*tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
+    """Rows in groups that fit a processor's cache; all of them where a graph is compiled, which needs no such care."""
+    batch, length = tensors[0].shape[:2]
+    count = batch if torch.compiler.is_compiling() else max(1, GROUP // length)
+    return zip(*(tensor.split(count) for tensor in tensors), strict=True)
+
+
+def _same_document(segment: Int[Tensor, "B T"], tap: int, lags: int) -> Bool[Tensor, "B T one"]:
+    """Whether what a tap looks at stands in the position's own document."""
+    documents = functional.pad(segment, (lags, 0))
+    return (documents[:, tap : tap + segment.shape[1]] == segment)[..., None]

@@ -22,7 +22,7 @@ WEAKEST, STRONGEST = 1e-6, 80.0
 OVERFLOWING_MASK = Mutation(
     "ops/scan.py",
     "return gaps.add_(mask[:, :, None]).exp_()",
-    "return gaps.exp() * same_patch[:, :, None]",
+    "return gaps.exp() * (mask == 0)[:, :, None]",
     "decays between positions that are no pair overflow before they are masked",
 )
 LATE_SIGMOID = Mutation(

@@ -140,7 +140,7 @@ class Dynamics(nn.Module):
             carry = functional.pad(site.log_carry, (0, 1))[..., self.boundary_of]
             log_decay = log_decay + carry * site.rows.valid[..., None]
         y, state = selective_scan(x, dt[..., : self.heads], log_decay, B, C, site.rows.start, state)
-        return y.to(x.dtype) + self.D[: self.heads, None].to(x.dtype) * x, state
+        return torch.addcmul(y.to(x.dtype), self.D[: self.heads, None].to(x.dtype), x), state
 
     def _memory(
         self, x: Tensor, dt: Tensor, log_decay: Tensor, site: Site, state: Tensor, carried: bool, keep_state: bool
@@ -153,7 +153,7 @@ class Dynamics(nn.Module):
         else:
             y, state = _memory_scan(x, dt, log_decay, address, site.rows, state, carried, keep_state)
         y = unity[..., None] * y
-        return y.to(x.dtype) + self.D[self.heads :, None].to(x.dtype) * x, state
+        return torch.addcmul(y.to(x.dtype), self.D[self.heads :, None].to(x.dtype), x), state
 
     def _addresses(self, site: Site) -> Int[Tensor, "B h T"]:
         return required(site.address)[:, : self.memories]

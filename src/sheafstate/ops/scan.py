@@ -123,9 +123,10 @@ def _decays(
     sums: Float[Tensor, "B c H Q"], patch: Int[Tensor, "B c Q"], dtype: torch.dtype
 ) -> Float[Tensor, "B c H Q Q"]:
     """Decay from each position of a chunk to each later one of its patch; zero elsewhere."""
-    same_patch = (patch[..., :, None] == patch[..., None, :]).tril()
+    later = torch.ones(patch.shape[-1], patch.shape[-1], dtype=torch.bool, device=patch.device).triu(1)
+    unread = (patch[..., :, None] != patch[..., None, :]) | later
     # added, a mask costs no pass over the gradient, nor does a sum with the negative
-    mask = torch.zeros(same_patch.shape, dtype=dtype, device=sums.device).masked_fill_(~same_patch, -torch.inf)
+    mask = torch.where(unread, -torch.inf, torch.zeros((), dtype=dtype, device=patch.device))
     gaps = (sums[..., :, None] + sums.neg()[..., None, :]).to(dtype)
     return gaps.add_(mask[:, :, None]).exp_()
 

@@ -72,6 +72,7 @@ def execute(run: Run, phase: str, folder: Path) -> dict[str, Any]:
         batch_size=batch,
         rate=run.learning_rate,
         seed=run.seed,
+        bf16=bool(run.spec.get("bf16", False)),
     )
     seconds = time.perf_counter() - started
     figures = {} if losses[-1][1] is None else _measure(model.eval(), task, phase)

@@ -20,6 +20,8 @@ from sheafstate.errors import InputError
 __all__ = ["BASE", "Plan", "Run", "Study", "read_plan"]
 
 BASE = "base"
+_NOT_OF_A_RUN = ("steps", "tune_steps", "learning_rates")
+"""Parts of a task that say which runs there are, and nothing of a single one."""
 _FIELDS = {"name", "learning_rates", "tasks", "questions", "studies"}
 _STUDY_FIELDS = {"name", "task", "sides", "seeds"}
 
@@ -51,7 +53,7 @@ class Run:
     def key(self) -> str:
         """What the figures follow from, as a digest; names are left out, so that equal work is done once."""
         content = {name: value for name, value in asdict(self).items() if name not in ("task", "side")}
-        content["spec"] = {name: value for name, value in self.spec.items() if name not in ("steps", "tune_steps")}
+        content["spec"] = {name: value for name, value in self.spec.items() if name not in _NOT_OF_A_RUN}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -71,7 +73,7 @@ class Plan:
 
     Attributes:
         name: of the experiment; its records are kept under it.
-        learning_rates: the grid from which each side's rate is chosen.
+        learning_rates: the grid from which each side's rate is chosen, unless its task has one of its own.
         tasks: by name; ``model`` holds the base's fields of the configuration.
         sides: by name, the fields that differ from the task's model.
         studies: in the order in which they are run.
@@ -86,7 +88,8 @@ class Plan:
     def tuning(self, task: str, side: str) -> list[Run]:
         """The short runs, one a learning rate, from which a side's rate is chosen."""
         steps = self.tasks[task]["tune_steps"]
-        return [self._run(task, side, rate, steps, 0) for rate in self.learning_rates]
+        rates = self.tasks[task].get("learning_rates", self.learning_rates)
+        return [self._run(task, side, float(rate), steps, 0) for rate in rates]
 
     def full(self, task: str, side: str, learning_rate: float, seed: int) -> Run:
         """A run that counts."""

@@ -63,7 +63,15 @@ class _ExperimentTrainer(LanguageModelTrainer):
 
 
 def fit(
-    model: PreTrainedModel, rows: Dataset, out: Path, *, steps: int, batch_size: int, rate: float, seed: int
+    model: PreTrainedModel,
+    rows: Dataset,
+    out: Path,
+    *,
+    steps: int,
+    batch_size: int,
+    rate: float,
+    seed: int,
+    bf16: bool = False,
 ) -> list[tuple[int, float | None]]:
     """Train with AdamW and a cosine after a warm-up; return the logged losses, each a mean since the last log.
 
@@ -77,6 +85,7 @@ def fit(
         batch_size=batch_size,
         learning_rate=rate,
         seed=seed,
+        bf16=bf16,
         log_every=max(1, steps // LOGS),
         cpu=True,
         progress=False,

@@ -8,6 +8,7 @@ import yaml
 
 from sheafstate.benchmarks.experiments.plan import read_plan
 from sheafstate.benchmarks.experiments.pool import missing
+from sheafstate.benchmarks.experiments.rates import search_rate
 from sheafstate.errors import InputError
 
 ROOT = Path(__file__).parents[3]
@@ -72,6 +73,22 @@ def test_a_rate_at_which_the_loss_is_lost_is_not_chosen(tmp_path: Path) -> None:
     runs = plan.tuning("short", "base")
     records = {run.key: record_of(run, loss) for run, loss in zip(runs, (3.0, None), strict=True)}
     assert next(job for job in missing(plan, records) if job.phase == "full").run.learning_rate == 0.001
+
+
+def test_a_lower_rate_is_tried_only_while_the_lowest_is_the_best(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, learning_rates=[0.001, 0.002, 0.004])
+    low, middle, high = plan.tuning("short", "base")
+
+    def search(**losses: float) -> tuple[list[Any], float | None]:
+        runs = {"low": low, "middle": middle, "high": high}
+        return search_rate([low, middle, high], {runs[n].key: record_of(runs[n], loss) for n, loss in losses.items()})
+
+    assert search() == ([high, middle], None)
+    assert search(high=1.0, middle=2.0) == ([], 0.004)
+    assert search(high=2.0, middle=1.0) == ([low], None)
+    assert search(high=2.0, middle=1.0, low=1.5) == ([], 0.002)
+    assert search(high=2.0, middle=1.0, low=0.5) == ([], 0.001)
+    assert search_rate([low], {}) == ([], 0.001)
 
 
 def test_nothing_is_missing_once_every_run_has_its_record(tmp_path: Path) -> None:

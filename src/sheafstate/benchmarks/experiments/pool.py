@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from sheafstate.benchmarks.experiments.plan import Plan, Run
-from sheafstate.benchmarks.experiments.records import Record, append_record, best_rate, read_records
+from sheafstate.benchmarks.experiments.rates import search_rate
+from sheafstate.benchmarks.experiments.records import Record, append_record, read_records
 from sheafstate.errors import InputError
 
 __all__ = ["Job", "missing", "run_missing"]
@@ -45,13 +46,10 @@ def missing(plan: Plan, records: dict[str, Record]) -> Iterator[Job]:
     """
     seen = set(records)
     for task, side, seed in plan.work():
-        tuning = plan.tuning(task, side)
-        waiting = [run for run in tuning if run.key not in records]
-        if waiting:
-            jobs = [Job(run, "tune") for run in waiting]
-        else:
-            rate = best_rate([records[run.key] for run in tuning])
-            jobs = [] if rate is None else [Job(plan.full(task, side, rate, seed), "full")]
+        waiting, rate = search_rate(plan.tuning(task, side), records)
+        jobs = [Job(run, "tune") for run in waiting]
+        if rate is not None:
+            jobs.append(Job(plan.full(task, side, rate, seed), "full"))
         for job in jobs:
             if job.run.key not in seen:
                 seen.add(job.run.key)

@@ -2,13 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sheafstate.errors import InputError
 
-__all__ = ["append_record", "best_rate", "read_records"]
+__all__ = ["Record", "append_record", "read_records"]
 
 Record = Mapping[str, Any]
 
@@ -38,9 +38,3 @@ def append_record(path: Path, record: Record) -> None:
         file.write(json.dumps(record) + "\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def best_rate(records: Iterable[Record]) -> float | None:
-    """The learning rate of the short run with the least loss; ``None`` if all of them lost their way."""
-    able = [record for record in records if record["figures"]]
-    return min(able, key=lambda record: record["figures"]["loss"])["learning_rate"] if able else None

@@ -5,7 +5,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from sheafstate.benchmarks.experiments.plan import BASE, Plan, Study
-from sheafstate.benchmarks.experiments.records import Record, best_rate
+from sheafstate.benchmarks.experiments.rates import search_rate
+from sheafstate.benchmarks.experiments.records import Record
 from sheafstate.errors import InputError
 
 __all__ = ["replace_tables", "tables"]
@@ -69,10 +70,7 @@ def _table(plan: Plan, study: Study, records: Mapping[str, Record]) -> str:
 
 def _runs(plan: Plan, study: Study, side: str, records: Mapping[str, Record]) -> dict[int, Record]:
     """Records of a side's runs that count, by seed."""
-    tuning = [run.key for run in plan.tuning(study.task, side)]
-    if not all(key in records for key in tuning):
-        return {}
-    rate = best_rate([records[key] for key in tuning])
+    _, rate = search_rate(plan.tuning(study.task, side), records)
     if rate is None:
         return {}
     keys = {seed: plan.full(study.task, side, rate, seed).key for seed in study.seeds}

@@ -52,10 +52,10 @@ def normalize_section(
 ) -> Float[Tensor, "*batch H P"]:
     """y = m RMSNorm(o / m), and 0 where m = 0: normalising must not bring back what null took away."""
     wide = values.to(torch.promote_types(values.dtype, torch.float32))
-    some = (mass > SMALLEST_MASS)[..., None]
-    safe = torch.where(some, mass[..., None], 1.0)
-    mean_square = (wide / safe).square().mean(-1, keepdim=True)
-    return torch.where(some, wide * torch.rsqrt(mean_square + eps), 0.0)
+    some = mass > SMALLEST_MASS
+    safe = torch.where(some, mass, 1.0)
+    mean_square = (wide / safe[..., None]).square().mean(-1)
+    return wide * torch.where(some, torch.rsqrt(mean_square + eps), 0.0)[..., None]
 
 
 def compatibilities(

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn import functional
 from torch.utils.data import Dataset
 from transformers import (
     PreTrainedModel,
@@ -19,13 +19,14 @@ from transformers import (
 )
 from transformers.trainer_utils import SaveStrategy
 
+from sheafstate.benchmarks.experiments.loss import readout_loss
 from sheafstate.data import IGNORED, PackedRows
 from sheafstate.training.arguments import training_arguments
 from sheafstate.training.callbacks import Pace
 from sheafstate.training.options import TrainingOptions
 from sheafstate.training.trainer import LanguageModelTrainer
 
-__all__ = ["answer_logits", "fit"]
+__all__ = ["ExperimentTrainer", "answer_logits", "fit"]
 
 LOGS = 20
 
@@ -48,14 +49,18 @@ class _StopWhenLost(TrainerCallback):
         return control
 
 
-class _ExperimentTrainer(LanguageModelTrainer):
+class ExperimentTrainer(LanguageModelTrainer):
+    """Trains on the loss of :func:`readout_loss`, so that every model is trained on the same one."""
+
     def compute_loss(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
-        """The model's own loss; where targets stand beside the inputs, the loss at these alone."""
-        if "targets" not in inputs:
-            return super().compute_loss(model, inputs, *arguments, **options)
-        asked = inputs["targets"] != IGNORED
-        logits, body = answer_logits(model, inputs["input_ids"], asked)
-        loss = cross_entropy(logits, inputs["targets"][asked])
+        """The likelihood at the targets that stand beside the inputs, else at the labels, one position on."""
+        read = {name: value for name, value in inputs.items() if name not in ("targets", "labels")}
+        targets = inputs.get("targets")
+        if targets is None:
+            targets = functional.pad(inputs["labels"][:, 1:], (0, 1), value=IGNORED)
+        asked = targets != IGNORED
+        body = model.base_model(**read, use_cache=False)
+        loss = readout_loss(body.last_hidden_state[asked], model.get_output_embeddings().weight, targets[asked])
         balance = getattr(body, "aux_loss", None)
         if balance is not None:
             loss = loss + model.config.router_aux_loss_coef * (balance - balance.detach())
@@ -92,7 +97,7 @@ def fit(
     )
     arguments = training_arguments(options)
     arguments.save_strategy = SaveStrategy.NO
-    trainer = _ExperimentTrainer(
+    trainer = ExperimentTrainer(
         model=model,
         args=arguments,
         train_dataset=rows,

@@ -12,7 +12,9 @@ from sheafstate.patches import HEAD_TYPES, INTERVAL_TYPES, PATCHES, PatchType, R
 
 __all__ = ["GLUINGS", "PRESETS", "QUANTIZATIONS", "RESTRICTIONS", "SITES", "SheafStateConfig"]
 
-GLUINGS = ("sheaf", "licence", "plain")
+GLUINGS = ("sheaf", "licence", "norm", "gated", "plain")
+NORMALISED, LICENSED = ("sheaf", "licence", "norm"), ("sheaf", "licence")
+"""Gluings that normalise sections, and those of them that license heads."""
 SITES = ("sheaf", "window", "complete")
 RESTRICTIONS = ("identity", "learned", "frozen")
 QUANTIZATIONS = ("none", "int8", "int4", "ternary")
@@ -116,7 +118,9 @@ class SheafStateConfig(PreTrainedConfig):
         d_address: width of the vectors that are hashed to addresses.
         site: ``sheaf``, or the covers of the diagnosis and the baselines: ``window`` (every head local) and
             ``complete`` (every head reads every earlier position, at quadratic cost).
-        gluing: ``sheaf`` (licence and compatibility), ``licence``, or ``plain`` (a concatenation, as in attention).
+        gluing: ``sheaf`` (licence and compatibility), ``licence``, ``norm`` (sections normalised and scaled),
+            ``gated`` (a concatenation under the output gate), or ``plain`` (a concatenation, as in attention).
+        initial_beta: beta at first, of which softplus is how fast disagreement closes a head.
         restriction: the maps to the overlap, ``identity``, ``learned`` or ``frozen`` (random).
         output_gate: whether glued sections are gated by silu of a projection.
         boundaries: whether the interval types have learned boundaries.
@@ -165,6 +169,7 @@ class SheafStateConfig(PreTrainedConfig):
     d_address: int = 16
     site: str = "sheaf"
     gluing: str = "sheaf"
+    initial_beta: float = 0.0
     restriction: str = "identity"
     output_gate: bool = True
     boundaries: bool = True
@@ -251,11 +256,12 @@ class SheafStateConfig(PreTrainedConfig):
 
     def applies(self, switch: str) -> bool:
         """Whether an ablation switch is on and has something to act on."""
+        normalised = self.gluing in NORMALISED
         readers = {PATCHES[kind].reader for kind in self.covers}
         possible = {
             "section_values": self.site == "sheaf" and {Reader.TRANSPORT, Reader.DYNAMICS} <= readers,
-            "pairwise_maps": self.gluing != "plain" and len(self.covers) > 1,
-            "expert_sections": self.gluing != "plain" and self.num_experts > 0,
+            "pairwise_maps": normalised and len(self.covers) > 1,
+            "expert_sections": normalised and self.num_experts > 0,
         }
         return possible[switch] and getattr(self, switch)
 

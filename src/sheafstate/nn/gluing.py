@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from sheafstate.config import SheafStateConfig
+from sheafstate.config import LICENSED, NORMALISED, SheafStateConfig
 from sheafstate.nn.quant_linear import linear_map
 from sheafstate.nn.records import Sections
 from sheafstate.shapes import Float, Tensor
@@ -80,7 +80,7 @@ def compatibilities(
 
 
 class Gluing(nn.Module):
-    """From sections to one vector a position: ``sheaf``, ``licence`` (no residual) or ``plain`` (a concatenation)."""
+    """From sections to one vector a position: ``sheaf``, ``licence`` (no residual) and what leaves out more."""
 
     def __init__(self, config: SheafStateConfig) -> None:
         super().__init__()
@@ -89,9 +89,12 @@ class Gluing(nn.Module):
         width = self.heads * self.d_head
         std = 1 / math.sqrt(width * 2 * config.num_layers)
         self.out_proj = linear_map(config, width, config.d_model, std)
-        if self.mode != "plain":
+        self.normalised, self.licensed = self.mode in NORMALISED, self.mode in LICENSED
+        if self.normalised:
             self.gamma = nn.Parameter(torch.empty(width))
+        if self.licensed:
             self.licence_bias = nn.Parameter(torch.empty(self.heads))
+        self.initial_beta = config.initial_beta
         if self.mode == "sheaf":
             self.beta = nn.Parameter(torch.empty(self.heads))
             if config.restriction == "learned":
@@ -111,19 +114,16 @@ class Gluing(nn.Module):
         """What this part needs of the layer's input projection."""
         return {
             "gate": self.heads * self.d_head if self.gated else 0,
-            "licence": 0 if self.mode == "plain" else self.heads,
+            "licence": self.heads if self.licensed else 0,
         }
 
     def initial_values(self) -> dict[str, Tensor]:
         """Open licences, identity (or random orthogonal-in-expectation) restrictions."""
-        if self.mode == "plain":
-            return {}
-        values = {
-            "gamma": torch.ones(self.heads * self.d_head),
-            "licence_bias": torch.full((self.heads,), LICENCE_BIAS),
-        }
+        values = {"gamma": torch.ones(self.heads * self.d_head)} if self.normalised else {}
+        if self.licensed:
+            values["licence_bias"] = torch.full((self.heads,), LICENCE_BIAS)
         if self.mode == "sheaf":
-            values["beta"] = torch.zeros(self.heads)
+            values["beta"] = torch.full((self.heads,), self.initial_beta)
         if self.pairwise:
             values["pair_maps"] = torch.zeros(self.pair_maps.shape)
         if self.learned_restriction:
@@ -137,16 +137,19 @@ class Gluing(nn.Module):
     ) -> tuple[Float[Tensor, "B T D"], Glued]:
         """Glue the sections of every position; ``refined`` stands in for the normalised ones."""
         values, mass = join_sections(sections)
-        if self.mode == "plain":
-            return self.out_proj(values.flatten(2)), Glued(torch.ones_like(mass), mass.new_zeros(mass.shape[:2]))
-        y = normalize_section(values, mass) if refined is None else refined
-        licence = torch.sigmoid(channels["licence"].to(mass.dtype) + self.licence_bias)
+        licence = torch.ones_like(mass)
+        if self.licensed:
+            licence = torch.sigmoid(channels["licence"].to(mass.dtype) + self.licence_bias)
         compatibility, residual = licence, mass.new_zeros(mass.shape[:2])
+        if not self.normalised:
+            glued = values.flatten(2) * functional.silu(channels["gate"]) if self.gated else values.flatten(2)
+            return self.out_proj(glued), Glued(compatibility, residual)
+        y = normalize_section(values, mass) if refined is None else refined
         if self.mode == "sheaf":
             restricted = torch.einsum("bthp,hqp->bthq", y, self.restriction.to(y.dtype)) if self.restricts else y
             compatibility, errors = compatibilities(restricted, mass, licence, functional.softplus(self.beta))
             residual = (compatibility * errors).sum(-1)
-        y = compatibility[..., None] * y
+        y = compatibility[..., None] * y if self.licensed else y
         if self.pairwise:
             y = y + self._messages(y)
         glued = (self.gamma * y.flatten(2)).to(values.dtype)

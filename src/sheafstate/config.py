@@ -66,6 +66,7 @@ SWITCHES = (
     "write_licence",
     "learned_addresses",
     "typed_router",
+    "section_norm",
     "section_values",
     "pairwise_maps",
     "expert_sections",
@@ -120,6 +121,8 @@ class SheafStateConfig(PreTrainedConfig):
             ``complete`` (every head reads every earlier position, at quadratic cost).
         gluing: ``sheaf`` (licence and compatibility), ``licence``, ``norm`` (sections normalised and scaled),
             ``gated`` (a concatenation under the output gate), or ``plain`` (a concatenation, as in attention).
+        section_norm: whether glued sections are the normalised ones, or keep their size (compatibility compares the
+            normalised ones either way).
         initial_beta: beta at first, of which softplus is how fast disagreement closes a head.
         restriction: the maps to the overlap, ``identity``, ``learned`` or ``frozen`` (random).
         output_gate: whether glued sections are gated by silu of a projection.
@@ -169,6 +172,7 @@ class SheafStateConfig(PreTrainedConfig):
     d_address: int = 16
     site: str = "sheaf"
     gluing: str = "sheaf"
+    section_norm: bool = True
     initial_beta: float = 0.0
     restriction: str = "identity"
     output_gate: bool = True

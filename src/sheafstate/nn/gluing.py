@@ -94,7 +94,7 @@ class Gluing(nn.Module):
             self.gamma = nn.Parameter(torch.empty(width))
         if self.licensed:
             self.licence_bias = nn.Parameter(torch.empty(self.heads))
-        self.initial_beta = config.initial_beta
+        self.initial_beta, self.section_norm = config.initial_beta, config.section_norm
         if self.mode == "sheaf":
             self.beta = nn.Parameter(torch.empty(self.heads))
             if config.restriction == "learned":
@@ -149,6 +149,7 @@ class Gluing(nn.Module):
             restricted = torch.einsum("bthp,hqp->bthq", y, self.restriction.to(y.dtype)) if self.restricts else y
             compatibility, errors = compatibilities(restricted, mass, licence, functional.softplus(self.beta))
             residual = (compatibility * errors).sum(-1)
+        y = y if self.section_norm else values.to(mass.dtype)
         y = compatibility[..., None] * y if self.licensed else y
         if self.pairwise:
             y = y + self._messages(y)

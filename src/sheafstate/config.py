@@ -12,7 +12,7 @@ from sheafstate.patches import HEAD_TYPES, INTERVAL_TYPES, PATCHES, PatchType, R
 
 __all__ = ["GLUINGS", "PRESETS", "QUANTIZATIONS", "RESTRICTIONS", "SITES", "SheafStateConfig"]
 
-GLUINGS = ("sheaf", "licence", "norm", "gated", "plain")
+GLUINGS = ("sheaf", "licence", "norm", "gated", "gated-norm", "plain")
 NORMALISED, LICENSED = ("sheaf", "licence", "norm"), ("sheaf", "licence")
 """Gluings that normalise sections, and those of them that license heads."""
 SITES = ("sheaf", "window", "complete")
@@ -120,7 +120,7 @@ class SheafStateConfig(PreTrainedConfig):
         site: ``sheaf``, or the covers of the diagnosis and the baselines: ``window`` (every head local) and
             ``complete`` (every head reads every earlier position, at quadratic cost).
         gluing: ``sheaf`` (licence and compatibility), ``licence``, ``norm`` (sections normalised and scaled),
-            ``gated`` (a concatenation under the output gate), or ``plain`` (a concatenation, as in attention).
+            ``gated`` (a concatenation under the output gate), ``gated-norm`` (then normalised as a whole), or ``plain`` (a concatenation, as in attention).
         section_norm: whether glued sections are the normalised ones, or keep their size (compatibility compares the
             normalised ones either way).
         initial_beta: beta at first, of which softplus is how fast disagreement closes a head.

@@ -90,7 +90,8 @@ class Gluing(nn.Module):
         std = 1 / math.sqrt(width * 2 * config.num_layers)
         self.out_proj = linear_map(config, width, config.d_model, std)
         self.normalised, self.licensed = self.mode in NORMALISED, self.mode in LICENSED
-        if self.normalised:
+        self.whole_norm = self.mode == "gated-norm"
+        if self.normalised or self.whole_norm:
             self.gamma = nn.Parameter(torch.empty(width))
         if self.licensed:
             self.licence_bias = nn.Parameter(torch.empty(self.heads))
@@ -119,7 +120,8 @@ class Gluing(nn.Module):
 
     def initial_values(self) -> dict[str, Tensor]:
         """Open licences, identity (or random orthogonal-in-expectation) restrictions."""
-        values = {"gamma": torch.ones(self.heads * self.d_head)} if self.normalised else {}
+        scaled = self.normalised or self.whole_norm
+        values = {"gamma": torch.ones(self.heads * self.d_head)} if scaled else {}
         if self.licensed:
             values["licence_bias"] = torch.full((self.heads,), LICENCE_BIAS)
         if self.mode == "sheaf":
@@ -143,6 +145,8 @@ class Gluing(nn.Module):
         compatibility, residual = licence, mass.new_zeros(mass.shape[:2])
         if not self.normalised:
             glued = values.flatten(2) * functional.silu(channels["gate"]) if self.gated else values.flatten(2)
+            if self.whole_norm:
+                glued = functional.rms_norm(glued, glued.shape[-1:], self.gamma.to(glued.dtype), 1e-6)
             return self.out_proj(glued), Glued(compatibility, residual)
         y = normalize_section(values, mass) if refined is None else refined
         if self.mode == "sheaf":

@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
     from sheafstate.benchmarks.experiments.pool import run_missing
 
     made = run_missing(
-        read_plan(options.plan),
+        lambda: read_plan(options.plan),
         _records_path(options.plan),
         options.work,
         workers=options.workers,

@@ -57,7 +57,7 @@ def missing(plan: Plan, records: dict[str, Record]) -> Iterator[Job]:
 
 
 def run_missing(
-    plan: Plan,
+    read: Callable[[], Plan],
     records_path: Path,
     folder: Path,
     *,
@@ -68,7 +68,7 @@ def run_missing(
     """Execute what is missing and keep a record of each run; return how many were made.
 
     Args:
-        plan: the experiment.
+        read: gives the experiment; it is asked after each run, so that a plan can be extended while it is run.
         records_path: file of the records.
         folder: for encoded text, logs and what the Trainer writes.
         workers: runs side by side.
@@ -85,8 +85,9 @@ def run_missing(
         while True:
             out_of_time = seconds is not None and time.monotonic() - begun > seconds
             busy = {job.run.key for job in running.values()}
-            records = read_records(records_path)
-            jobs = [] if out_of_time or failures else [j for j in missing(plan, records) if j.run.key not in busy]
+            jobs = []
+            if not out_of_time and not failures:
+                jobs = [job for job in missing(read(), read_records(records_path)) if job.run.key not in busy]
             for job in jobs[: workers - len(running)]:
                 running[pool.submit(_in_process, job, folder)] = job
             if not running:

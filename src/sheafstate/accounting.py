@@ -102,7 +102,7 @@ def _vectors(config: SheafStateConfig) -> int:
     count += 3 * sum(_heads(config, Reader.DYNAMICS).values()) + retrieval * (2 + width)
     count += len(config.interval_types) if config.boundaries else 0
     count += (retrieval if config.write_licence else 0) + covers.get(PatchType.INSTRUCTION, 0)
-    count += heads * width if config.gluing in (*NORMALISED, "gated-norm") else 0
+    count += heads * width if config.channel_scale and config.gluing in (*NORMALISED, "gated-norm") else 0
     count += heads if config.gluing in LICENSED else 0
     if config.applies("pairwise_maps"):
         count += (len(covers) * width) ** 2

@@ -67,6 +67,7 @@ SWITCHES = (
     "learned_addresses",
     "typed_router",
     "section_norm",
+    "channel_scale",
     "section_values",
     "pairwise_maps",
     "expert_sections",
@@ -120,9 +121,11 @@ class SheafStateConfig(PreTrainedConfig):
         site: ``sheaf``, or the covers of the diagnosis and the baselines: ``window`` (every head local) and
             ``complete`` (every head reads every earlier position, at quadratic cost).
         gluing: ``sheaf`` (licence and compatibility), ``licence``, ``norm`` (sections normalised and scaled),
-            ``gated`` (a concatenation under the output gate), ``gated-norm`` (then normalised as a whole), or ``plain`` (a concatenation, as in attention).
+            ``gated`` (a concatenation under the output gate), ``gated-norm`` (then normalised as a whole), or ``plain``
+            (a concatenation, as in attention).
         section_norm: whether glued sections are the normalised ones, or keep their size (compatibility compares the
             normalised ones either way).
+        channel_scale: whether glued channels have a learned scale, gamma.
         initial_beta: beta at first, of which softplus is how fast disagreement closes a head.
         restriction: the maps to the overlap, ``identity``, ``learned`` or ``frozen`` (random).
         output_gate: whether glued sections are gated by silu of a projection.
@@ -173,6 +176,7 @@ class SheafStateConfig(PreTrainedConfig):
     site: str = "sheaf"
     gluing: str = "sheaf"
     section_norm: bool = True
+    channel_scale: bool = True
     initial_beta: float = 0.0
     restriction: str = "identity"
     output_gate: bool = True

@@ -91,7 +91,8 @@ class Gluing(nn.Module):
         self.out_proj = linear_map(config, width, config.d_model, std)
         self.normalised, self.licensed = self.mode in NORMALISED, self.mode in LICENSED
         self.whole_norm = self.mode == "gated-norm"
-        if self.normalised or self.whole_norm:
+        self.scaled = config.channel_scale and (self.normalised or self.whole_norm)
+        if self.scaled:
             self.gamma = nn.Parameter(torch.empty(width))
         if self.licensed:
             self.licence_bias = nn.Parameter(torch.empty(self.heads))
@@ -120,8 +121,7 @@ class Gluing(nn.Module):
 
     def initial_values(self) -> dict[str, Tensor]:
         """Open licences, identity (or random orthogonal-in-expectation) restrictions."""
-        scaled = self.normalised or self.whole_norm
-        values = {"gamma": torch.ones(self.heads * self.d_head)} if scaled else {}
+        values = {"gamma": torch.ones(self.heads * self.d_head)} if self.scaled else {}
         if self.licensed:
             values["licence_bias"] = torch.full((self.heads,), LICENCE_BIAS)
         if self.mode == "sheaf":
@@ -146,7 +146,8 @@ class Gluing(nn.Module):
         if not self.normalised:
             glued = values.flatten(2) * functional.silu(channels["gate"]) if self.gated else values.flatten(2)
             if self.whole_norm:
-                glued = functional.rms_norm(glued, glued.shape[-1:], self.gamma.to(glued.dtype), 1e-6)
+                scale = self.gamma.to(glued.dtype) if self.scaled else None
+                glued = functional.rms_norm(glued, glued.shape[-1:], scale, 1e-6)
             return self.out_proj(glued), Glued(compatibility, residual)
         y = normalize_section(values, mass) if refined is None else refined
         if self.mode == "sheaf":
@@ -157,7 +158,7 @@ class Gluing(nn.Module):
         y = compatibility[..., None] * y if self.licensed else y
         if self.pairwise:
             y = y + self._messages(y)
-        glued = (self.gamma * y.flatten(2)).to(values.dtype)
+        glued = (self.gamma * y.flatten(2) if self.scaled else y.flatten(2)).to(values.dtype)
         if self.gated:
             glued = glued * functional.silu(channels["gate"])
         return self.out_proj(glued), Glued(compatibility, residual)

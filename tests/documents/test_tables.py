@@ -1,0 +1,20 @@
+"""Tables in the documents are those that the committed records give."""
+
+from pathlib import Path
+
+from sheafstate.benchmarks.experiments.plan import read_plan
+from sheafstate.benchmarks.experiments.records import read_records
+from sheafstate.benchmarks.experiments.tables import replace_tables, tables
+
+from .markdown import ROOT
+
+
+def drawn(plan: Path) -> dict[str, str]:
+    return tables(read_plan(plan), read_records(plan.parent / "records" / f"{plan.stem}.jsonl"))
+
+
+def test_tables_of_experiments_follow_from_the_records() -> None:
+    page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    every = {name: text for plan in (ROOT / "experiments").glob("*.yaml") for name, text in drawn(plan).items()}
+    assert page.count("<!-- table: ") >= 1
+    assert replace_tables(page, every) == page

@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import sheafstate
+from tests.architecture.import_rules import DISTRIBUTIONS
 from tests.architecture.imports import read_imports
 from tests.architecture.source import read_tree
 
@@ -111,7 +112,7 @@ def test_everything_that_is_imported_is_declared() -> None:
     assert used >= {"torch", "transformers"}
     for package in used:
         extras = [OPTIONAL[package]] if package in OPTIONAL else []
-        assert canonicalize_name(package) in requirements(*extras)
+        assert canonicalize_name(DISTRIBUTIONS.get(package, package)) in requirements(*extras)
 
 
 @contract(24, breaks=UNTESTED_PYTHON)

@@ -35,8 +35,8 @@ FROZEN_EXPERTS = Mutation(
 )
 BYPASSED = Mutation(
     "nn/gluing.py",
-    "return self.out_proj(glued), Glued(compatibility, residual)",
-    "return functional.linear(glued, self.out_proj.weight), Glued(compatibility, residual)",
+    'glued = glued * functional.silu(channels["gate"])\n        return self.out_proj(glued),',
+    'glued = glued * functional.silu(channels["gate"])\n        return functional.linear(glued, self.out_proj.weight),',
     "a layer reads the weight of a linear map instead of calling it",
 )
 NOT_LINEAR = Mutation(

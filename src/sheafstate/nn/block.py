@@ -57,6 +57,7 @@ class Block(nn.Module):
         self.gluing = Gluing(config)
         self.expert_norm = nn.RMSNorm(config.d_model, config.norm_eps)
         self.experts = Experts(config)
+        self.refines_sections = config.applies("expert_sections")  # an adapter around the experts hides what they know
         parts = (self.site, self.dynamics, self.transport, self.gluing)
         self.layout = {name: width for part in parts for name, width in part.channels().items()}
         self.in_proj = linear_map(config, config.d_model, sum(self.layout.values()))
@@ -91,7 +92,7 @@ class Block(nn.Module):
         moved, transport = self.transport(channels, site, carried[1], keep_state, with_edges, flowed)
         sections = {kind: (flowed | moved)[kind] for kind in self.covers}
         refined_sections, section_load = None, None
-        if self.experts.on_sections:
+        if self.refines_sections:
             refined_sections, section_load = self.experts.refine(normalize_section(*join_sections(sections)), site)
         y, glued = self.gluing(sections, channels, refined_sections)
         x = x + y

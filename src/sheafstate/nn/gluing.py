@@ -149,12 +149,14 @@ class Gluing(nn.Module):
                 scale = self.gamma.to(glued.dtype) if self.scaled else None
                 glued = functional.rms_norm(glued, glued.shape[-1:], scale, 1e-6)
             return self.out_proj(glued), Glued(compatibility, residual)
-        y = normalize_section(values, mass) if refined is None else refined
+        normalised = normalize_section(values, mass)
+        y = normalised if refined is None else refined
         if self.mode == "sheaf":
             restricted = torch.einsum("bthp,hqp->bthq", y, self.restriction.to(y.dtype)) if self.restricts else y
             compatibility, errors = compatibilities(restricted, mass, licence, functional.softplus(self.beta))
             residual = (compatibility * errors).sum(-1)
-        y = y if self.section_norm else values.to(mass.dtype)
+        if not self.section_norm:
+            y = values.to(mass.dtype) + (0 if refined is None else refined - normalised)
         y = compatibility[..., None] * y if self.licensed else y
         if self.pairwise:
             y = y + self._messages(y)

@@ -149,7 +149,8 @@ class Gluing(nn.Module):
                 scale = self.gamma.to(glued.dtype) if self.scaled else None
                 glued = functional.rms_norm(glued, glued.shape[-1:], scale, 1e-6)
             return self.out_proj(glued), Glued(compatibility, residual)
-        normalised = normalize_section(values, mass)
+        compared = self.section_norm or self.mode == "sheaf" or refined is not None
+        normalised = normalize_section(values, mass) if compared else values
         y = normalised if refined is None else refined
         if self.mode == "sheaf":
             restricted = torch.einsum("bthp,hqp->bthq", y, self.restriction.to(y.dtype)) if self.restricts else y

@@ -66,8 +66,7 @@ def _status(options: argparse.Namespace) -> int:
 
     records = read_records(_records_path(options.plan))
     for job in missing(read_plan(options.plan), records):
-        run = job.run
-        print(f"{job.phase} {run.task} {run.side} lr {run.learning_rate:g} seed {run.seed}")
+        print(job)
     print(f"{len(records)} records")
     return 0
 
@@ -85,6 +84,7 @@ def _table(options: argparse.Namespace) -> int:
     from sheafstate.benchmarks.experiments.plan import read_plan
     from sheafstate.benchmarks.experiments.records import read_records
     from sheafstate.benchmarks.experiments.tables import replace_tables, tables
+    from sheafstate.training.files import write_text
 
     drawn = tables(read_plan(options.plan), read_records(_records_path(options.plan)))
     if options.into is None:
@@ -92,7 +92,7 @@ def _table(options: argparse.Namespace) -> int:
         return 0
     try:
         page = options.into.read_text(encoding="utf-8")
-        options.into.write_text(replace_tables(page, drawn), encoding="utf-8")
+        write_text(options.into, replace_tables(page, drawn))
     except OSError as error:
         raise InputError(f"{options.into} cannot be changed: {error}") from error
     return 0

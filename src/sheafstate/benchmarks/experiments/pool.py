@@ -38,6 +38,10 @@ class Job:
     run: Run
     phase: str
 
+    def __str__(self) -> str:
+        run = self.run
+        return f"{self.phase} {run.task} {run.side} lr {run.learning_rate:g} seed {run.seed}"
+
 
 def missing(plan: Plan, records: dict[str, Record]) -> Iterator[Job]:
     """Runs that have no record and whose learning rate is known, in the order of the plan.
@@ -129,8 +133,4 @@ def _in_process(job: Job, folder: Path) -> Record:
 
 def _line(job: Job, record: Record) -> str:
     figures = {name: round(value, 4) for name, value in record["figures"].items()} or "lost its way"
-    run = job.run
-    return (
-        f"{job.phase} {run.task} {run.side} lr {run.learning_rate:g} seed {run.seed}: {figures}, "
-        f"{record['seconds']:.0f} s, {record['tokens_per_second']:,.0f} tokens/s"
-    )
+    return f"{job}: {figures}, {record['seconds']:.0f} s, {record['tokens_per_second']:,.0f} tokens/s"

@@ -24,6 +24,7 @@ SMALL = {
     "d_ff": 8,
     "num_experts": 3,
     "d_expert": 4,
+    "gluing": "sheaf",
 }
 
 MIXTURE = {str(kind): 1 for kind in HEAD_TYPES} | {"local": 2, "retrieval": 2}
@@ -33,7 +34,7 @@ VARIANTS = {str(kind): {"heads": {str(kind): 2}} for kind in HEAD_TYPES} | {
     "mixture-licence": {"heads": MIXTURE, "gluing": "licence"},
     "mixture-plain": {"heads": MIXTURE, "gluing": "plain"},
     "complete": {"heads": {"local": 3}, "site": "complete"},
-    "window": {"heads": {"local": 3}, "site": "window", "gluing": "plain"},
+    "window": {"heads": {"local": 3}, "site": "window", "gluing": "plain", "output_gate": False},
 }
 
 

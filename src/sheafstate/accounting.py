@@ -6,7 +6,7 @@ up. ``tests/laws/test_accounting.py`` holds the built model to every formula.
 
 from dataclasses import dataclass
 
-from sheafstate.config import LICENSED, NORMALISED, SheafStateConfig
+from sheafstate.config import SheafStateConfig
 from sheafstate.errors import InputError
 from sheafstate.patches import PATCHES, PatchType, Reader
 
@@ -78,7 +78,7 @@ def _convolved(config: SheafStateConfig) -> int:
 def _input_width(config: SheafStateConfig) -> int:
     """Columns of a layer's input projection."""
     covers, width = config.covers, config.d_head
-    gate = width if config.output_gate and config.gluing != "plain" else 0
+    gate = width if config.output_gate else 0
     attention = 3 * width * (covers.get(PatchType.LOCAL, 0) + covers.get(PatchType.INSTRUCTION, 0))
     retrieval = covers.get(PatchType.RETRIEVAL, 0)
     return (
@@ -90,7 +90,7 @@ def _input_width(config: SheafStateConfig) -> int:
         + sum(_heads(config, Reader.DYNAMICS).values())
         + attention
         + retrieval * width
-        + config.num_heads * (gate + (1 if config.gluing in LICENSED else 0))
+        + config.num_heads * (gate + (0 if config.gluing == "plain" else 1))
     )
 
 
@@ -102,8 +102,7 @@ def _vectors(config: SheafStateConfig) -> int:
     count += 3 * sum(_heads(config, Reader.DYNAMICS).values()) + retrieval * (2 + width)
     count += len(config.interval_types) if config.boundaries else 0
     count += (retrieval if config.write_licence else 0) + covers.get(PatchType.INSTRUCTION, 0)
-    count += heads * width if config.channel_scale and config.gluing in (*NORMALISED, "gated-norm") else 0
-    count += heads if config.gluing in LICENSED else 0
+    count += 0 if config.gluing == "plain" else heads
     if config.applies("pairwise_maps"):
         count += (len(covers) * width) ** 2
     if config.gluing == "sheaf":

@@ -12,9 +12,7 @@ from sheafstate.patches import HEAD_TYPES, INTERVAL_TYPES, PATCHES, PatchType, R
 
 __all__ = ["GLUINGS", "PRESETS", "QUANTIZATIONS", "RESTRICTIONS", "SITES", "SheafStateConfig"]
 
-GLUINGS = ("sheaf", "licence", "norm", "gated", "gated-norm", "plain")
-NORMALISED, LICENSED = ("sheaf", "licence", "norm"), ("sheaf", "licence")
-"""Gluings that normalise sections, and those of them that license heads."""
+GLUINGS = ("sheaf", "licence", "plain")
 SITES = ("sheaf", "window", "complete")
 RESTRICTIONS = ("identity", "learned", "frozen")
 QUANTIZATIONS = ("none", "int8", "int4", "ternary")
@@ -66,8 +64,6 @@ SWITCHES = (
     "write_licence",
     "learned_addresses",
     "typed_router",
-    "section_norm",
-    "channel_scale",
     "section_values",
     "pairwise_maps",
     "expert_sections",
@@ -120,13 +116,8 @@ class SheafStateConfig(PreTrainedConfig):
         d_address: width of the vectors that are hashed to addresses.
         site: ``sheaf``, or the covers of the diagnosis and the baselines: ``window`` (every head local) and
             ``complete`` (every head reads every earlier position, at quadratic cost).
-        gluing: ``sheaf`` (licence and compatibility), ``licence``, ``norm`` (sections normalised and scaled),
-            ``gated`` (a concatenation under the output gate), ``gated-norm`` (then normalised as a whole), or ``plain``
-            (a concatenation, as in attention).
-        section_norm: whether glued sections are the normalised ones, or keep their size (compatibility compares the
-            normalised ones either way).
-        channel_scale: whether glued channels have a learned scale, gamma.
-        initial_beta: beta at first, of which softplus is how fast disagreement closes a head.
+        gluing: ``licence`` (each head is licensed), ``sheaf`` (and held back where it disagrees with the others), or
+            ``plain`` (a concatenation, as in attention).
         restriction: the maps to the overlap, ``identity``, ``learned`` or ``frozen`` (random).
         output_gate: whether glued sections are gated by silu of a projection.
         boundaries: whether the interval types have learned boundaries.
@@ -136,9 +127,9 @@ class SheafStateConfig(PreTrainedConfig):
         section_values: whether transported values are taken from the dynamics' sections as well as from h, in the
             site ``sheaf`` with heads of both readers.
         pairwise_maps: whether every type's sections are sent to every other type by a learned map before they are
-            glued; not with gluing ``plain``.
+            glued.
         expert_sections: whether the routed experts refine every head's section before gluing instead of the residual
-            stream after it; not with gluing ``plain``.
+            stream after it.
         d_ff: width of the shared SwiGLU.
         num_experts: routed experts; 0 for none.
         d_expert: width of a routed expert.
@@ -174,10 +165,7 @@ class SheafStateConfig(PreTrainedConfig):
     num_addresses: int = 64
     d_address: int = 16
     site: str = "sheaf"
-    gluing: str = "sheaf"
-    section_norm: bool = True
-    channel_scale: bool = True
-    initial_beta: float = 0.0
+    gluing: str = "licence"
     restriction: str = "identity"
     output_gate: bool = True
     boundaries: bool = True
@@ -264,12 +252,11 @@ class SheafStateConfig(PreTrainedConfig):
 
     def applies(self, switch: str) -> bool:
         """Whether an ablation switch is on and has something to act on."""
-        normalised = self.gluing in NORMALISED
         readers = {PATCHES[kind].reader for kind in self.covers}
         possible = {
             "section_values": self.site == "sheaf" and {Reader.TRANSPORT, Reader.DYNAMICS} <= readers,
-            "pairwise_maps": normalised and len(self.covers) > 1,
-            "expert_sections": normalised and self.num_experts > 0,
+            "pairwise_maps": len(self.covers) > 1,
+            "expert_sections": self.num_experts > 0,
         }
         return possible[switch] and getattr(self, switch)
 

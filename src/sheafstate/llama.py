@@ -60,6 +60,7 @@ def _config(theirs: Any, window: int | None) -> SheafStateConfig:
         site="complete" if window is None else "window",
         window=SheafStateConfig.window if window is None else window,
         gluing="plain",
+        output_gate=False,
         d_ff=theirs.intermediate_size,
         num_experts=0,
         d_expert=0,

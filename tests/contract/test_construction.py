@@ -64,7 +64,6 @@ def expected_constants(model: SheafStateForCausalLM) -> dict[str, torch.Tensor |
         "site.write_bias": 2.0,
         "site.anchor_bias": -1.53,
         "gluing.licence_bias": 2.0,
-        "gluing.gamma": 1.0,
         "gluing.beta": 0.0,
         "retrieval.log_scale": math.log(8),
         "retrieval.null": 0.0,

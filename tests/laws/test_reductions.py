@@ -22,6 +22,7 @@ def one_type(kind: str, **changes: object) -> tuple[torch.nn.Module, SheafStateC
         d_state=5,
         d_conv=1,
         gluing="plain",
+        output_gate=False,
         num_experts=0,
         d_ff=0,
         d_address=4,

@@ -23,8 +23,9 @@ MOST_POSITIONS = 2**40
 DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 """Name of a dtype → bytes of a number."""
 
-DENSE = {"site": "complete", "gluing": "plain"}
-"""What makes a configuration dense: every head reads every earlier position by softmax, and heads are concatenated."""
+DENSE = {"site": "complete", "gluing": "plain", "output_gate": False}
+"""What makes a configuration dense: every head reads every earlier position by softmax, and heads are concatenated,
+without a gate."""
 
 
 def estimate_command(

@@ -91,10 +91,10 @@ class Block(nn.Module):
         flowed, dynamics = self.dynamics(channels, site, carried[0], keep_state, with_edges)
         moved, transport = self.transport(channels, site, carried[1], keep_state, with_edges, flowed)
         sections = {kind: (flowed | moved)[kind] for kind in self.covers}
-        refined_sections, section_load = None, None
+        added, section_load = None, None
         if self.refines_sections:
-            refined_sections, section_load = self.experts.refine(normalize_section(*join_sections(sections)), site)
-        y, glued = self.gluing(sections, channels, refined_sections)
+            added, section_load = self.experts.refine(normalize_section(*join_sections(sections)), site)
+        y, glued = self.gluing(sections, channels, added)
         x = x + y
         refined, load = self.experts(self.expert_norm(x), site, glued.compatibility)
         kept = BlockState(dynamics, transport) if keep_state else None

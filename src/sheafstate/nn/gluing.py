@@ -1,11 +1,13 @@
-"""G: gluing sections at the output patch. Sections that agree on their overlap pass; the others are held back.
+"""G: gluing sections at the output patch. A head that is licensed passes, W_o(concat(c_h o_h) * silu(W_g h)).
 
-With licence c0, restrictions r_h = rho_h y_h and masses m_h, the proposed global section, a head's residual and its
-compatibility are
+By ``licence`` c_h = c0_h, a sigmoid of h. By ``sheaf`` sections that disagree on their overlap are held back as well: with
+restrictions r_h = rho_h y_h of normalised sections y_h of mass m_h, the proposed global section, a head's residual and
+its compatibility are
 
     g = sum c0 m r / sum c0 m,    e_h = mean((r_h - g)^2),    c_h = c0_h exp(-softplus(beta_h) e_h).
 
-Source: DESIGN §3, Gluing.
+Source: DESIGN §3, Gluing. What is glued keeps its size: normalising it cost more than all else gained
+(docs/experiments.md).
 """
 
 import math
@@ -15,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from sheafstate.config import LICENSED, NORMALISED, SheafStateConfig
+from sheafstate.config import SheafStateConfig
 from sheafstate.nn.quant_linear import linear_map
 from sheafstate.nn.records import Sections
 from sheafstate.shapes import Float, Tensor
@@ -80,23 +82,17 @@ def compatibilities(
 
 
 class Gluing(nn.Module):
-    """From sections to one vector a position: ``sheaf``, ``licence`` (no residual) and what leaves out more."""
+    """From sections to one vector a position."""
 
     def __init__(self, config: SheafStateConfig) -> None:
         super().__init__()
         self.heads, self.d_head, self.mode = config.num_heads, config.d_head, config.gluing
-        self.gated = config.output_gate and self.mode != "plain"
+        self.gated, self.licensed = config.output_gate, self.mode != "plain"
         width = self.heads * self.d_head
         std = 1 / math.sqrt(width * 2 * config.num_layers)
         self.out_proj = linear_map(config, width, config.d_model, std)
-        self.normalised, self.licensed = self.mode in NORMALISED, self.mode in LICENSED
-        self.whole_norm = self.mode == "gated-norm"
-        self.scaled = config.channel_scale and (self.normalised or self.whole_norm)
-        if self.scaled:
-            self.gamma = nn.Parameter(torch.empty(width))
         if self.licensed:
             self.licence_bias = nn.Parameter(torch.empty(self.heads))
-        self.initial_beta, self.section_norm = config.initial_beta, config.section_norm
         if self.mode == "sheaf":
             self.beta = nn.Parameter(torch.empty(self.heads))
             if config.restriction == "learned":
@@ -121,11 +117,11 @@ class Gluing(nn.Module):
 
     def initial_values(self) -> dict[str, Tensor]:
         """Open licences, identity (or random orthogonal-in-expectation) restrictions."""
-        values = {"gamma": torch.ones(self.heads * self.d_head)} if self.scaled else {}
+        values: dict[str, Tensor] = {}
         if self.licensed:
             values["licence_bias"] = torch.full((self.heads,), LICENCE_BIAS)
         if self.mode == "sheaf":
-            values["beta"] = torch.full((self.heads,), self.initial_beta)
+            values["beta"] = torch.zeros(self.heads)
         if self.pairwise:
             values["pair_maps"] = torch.zeros(self.pair_maps.shape)
         if self.learned_restriction:
@@ -135,33 +131,26 @@ class Gluing(nn.Module):
         return values
 
     def forward(
-        self, sections: Sections, channels: dict[str, Tensor], refined: Float[Tensor, "B T H P"] | None = None
+        self, sections: Sections, channels: dict[str, Tensor], added: Float[Tensor, "B T H P"] | None = None
     ) -> tuple[Float[Tensor, "B T D"], Glued]:
-        """Glue the sections of every position; ``refined`` stands in for the normalised ones."""
+        """Glue the sections of every position, plus what experts have ``added`` to them."""
         values, mass = join_sections(sections)
         licence = torch.ones_like(mass)
         if self.licensed:
             licence = torch.sigmoid(channels["licence"].to(mass.dtype) + self.licence_bias)
+        y = values if added is None else values + added
         compatibility, residual = licence, mass.new_zeros(mass.shape[:2])
-        if not self.normalised:
-            glued = values.flatten(2) * functional.silu(channels["gate"]) if self.gated else values.flatten(2)
-            if self.whole_norm:
-                scale = self.gamma.to(glued.dtype) if self.scaled else None
-                glued = functional.rms_norm(glued, glued.shape[-1:], scale, 1e-6)
-            return self.out_proj(glued), Glued(compatibility, residual)
-        compared = self.section_norm or self.mode == "sheaf" or refined is not None
-        normalised = normalize_section(values, mass) if compared else values
-        y = normalised if refined is None else refined
         if self.mode == "sheaf":
-            restricted = torch.einsum("bthp,hqp->bthq", y, self.restriction.to(y.dtype)) if self.restricts else y
+            restricted = normalize_section(y, mass)
+            if self.restricts:
+                restricted = torch.einsum("bthp,hqp->bthq", restricted, self.restriction.to(restricted.dtype))
             compatibility, errors = compatibilities(restricted, mass, licence, functional.softplus(self.beta))
             residual = (compatibility * errors).sum(-1)
-        if not self.section_norm:
-            y = values.to(mass.dtype) + (0 if refined is None else refined - normalised)
-        y = compatibility[..., None] * y if self.licensed else y
+        if self.licensed:
+            y = y * compatibility[..., None].to(y.dtype)
         if self.pairwise:
             y = y + self._messages(y)
-        glued = (self.gamma * y.flatten(2) if self.scaled else y.flatten(2)).to(values.dtype)
+        glued = y.flatten(2)
         if self.gated:
             glued = glued * functional.silu(channels["gate"])
         return self.out_proj(glued), Glued(compatibility, residual)

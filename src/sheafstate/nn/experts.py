@@ -129,7 +129,7 @@ class Experts(nn.Module):
         return y + routed, load
 
     def refine(self, y: Float[Tensor, "B T H P"], site: Site) -> tuple[Float[Tensor, "B T H P"], Load]:
-        """What an expert of its own adds to every normalised section. Experts have no bias: to one of mass 0, nothing."""
+        """What an expert of its own adds to every normalised section; without a bias, nothing to one of mass 0."""
         kinds = torch.eye(len(self.pools), dtype=y.dtype, device=y.device).split(1)
         types = torch.cat([kind.expand(heads, -1) for kind, heads in zip(kinds, self.pools, strict=True)])
         routed, load = self._routed(y.to(self.router.dtype), types.expand(*y.shape[:2], -1, -1), site)

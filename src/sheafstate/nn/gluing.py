@@ -1,8 +1,8 @@
 """G: gluing sections at the output patch. A head that is licensed passes, W_o(concat(c_h o_h) * silu(W_g h)).
 
-By ``licence`` c_h = c0_h, a sigmoid of h. By ``sheaf`` sections that disagree on their overlap are held back as well: with
-restrictions r_h = rho_h y_h of normalised sections y_h of mass m_h, the proposed global section, a head's residual and
-its compatibility are
+By ``licence`` c_h = c0_h, a sigmoid of h. By ``sheaf`` sections that disagree on their overlap are held back as well:
+with restrictions r_h = rho_h y_h of normalised sections y_h of mass m_h, the proposed global section, a head's residual
+and its compatibility are
 
     g = sum c0 m r / sum c0 m,    e_h = mean((r_h - g)^2),    c_h = c0_h exp(-softplus(beta_h) e_h).
 

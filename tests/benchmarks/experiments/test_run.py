@@ -90,7 +90,7 @@ def test_what_is_missing_is_run_and_nothing_twice(tmp_path: Path, capfd: pytest.
     assert "3 runs made" in capfd.readouterr().out
     assert main(command) == 0
     assert "0 runs made" in capfd.readouterr().out
-    assert main(["table", str(plan)]) == 0
+    assert main(["table", str(plan), str(plan)]) == 0
     assert "| base |" in capfd.readouterr().out
 
 

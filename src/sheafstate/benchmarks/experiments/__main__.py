@@ -1,7 +1,7 @@
-"""``python -m sheafstate.benchmarks.experiments run PLAN`` and ``… table PLAN``.
+"""``python -m sheafstate.benchmarks.experiments run PLAN`` and ``… table PLAN …``.
 
 ``run`` executes the runs of a plan that have no record yet and appends a record each; stopped at any time it goes on
-where it was. ``table`` prints the tables of a plan from its records, or writes them into a page between its marks.
+where it was. ``table`` prints the tables of plans from their records, or writes them into a page between its marks.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("--workers", type=int, default=2, help="runs side by side, one thread each")
     run.add_argument("--minutes", type=float, help="begin no further run after this long")
     table = commands.add_parser("table", help="draw the tables from the records")
-    table.add_argument("plan", type=Path, nargs="?", default=PLAN)
+    table.add_argument("plans", type=Path, nargs="*", default=[PLAN], metavar="plan")
     table.add_argument("--into", type=Path, help="a page whose marked tables are replaced")
     status = commands.add_parser("status", help="list what is missing")
     status.add_argument("plan", type=Path, nargs="?", default=PLAN)
@@ -86,7 +86,9 @@ def _table(options: argparse.Namespace) -> int:
     from sheafstate.benchmarks.experiments.tables import replace_tables, tables
     from sheafstate.training.files import write_text
 
-    drawn = tables(read_plan(options.plan), read_records(_records_path(options.plan)))
+    drawn: dict[str, str] = {}
+    for plan in options.plans:
+        drawn |= tables(read_plan(plan), read_records(_records_path(plan)))
     if options.into is None:
         print("\n\n".join(f"### {name}\n\n{text}" for name, text in drawn.items()))
         return 0

@@ -26,7 +26,7 @@ class LayerSite:
         addresses: address of every position in every map, (B, M, T); -1 where masked. Empty where no type has any.
         boundaries: probability that a patch of each interval type in use starts here, (B, I, T).
         compatibility: c of every head, heads in the order of ``config.covers``, (B, H, T).
-        residual: sum of c_h e_h, (B, T).
+        residual: sum of c_h e_h, (B, T); ``None`` unless gluing is by sheaf.
         experts: chosen expert, (B, T), or ``None`` without experts.
     """
 
@@ -34,7 +34,7 @@ class LayerSite:
     addresses: Int[Tensor, "B M T"]
     boundaries: Float[Tensor, "B I T"]
     compatibility: Float[Tensor, "B H T"]
-    residual: Float[Tensor, "B T"]
+    residual: Float[Tensor, "B T"] | None
     experts: Int[Tensor, "B T"] | None
 
 
@@ -96,7 +96,7 @@ def layer_site(config: SheafStateConfig, report: BlockReport, arrangement: Arran
     """A block's report in the columns of the input."""
     site, rows = report.site, arrangement.rows
     batch, length = rows.valid.shape
-    wide = report.glued.residual
+    wide, residual = report.glued.compatibility, report.glued.residual
 
     def by_column(tensor: Tensor | None, none: Tensor) -> Tensor:
         return none if tensor is None else arrangement.restore(tensor).transpose(1, 2)
@@ -107,8 +107,8 @@ def layer_site(config: SheafStateConfig, report: BlockReport, arrangement: Arran
         edges=_edge_lists(report, arrangement),
         addresses=by_column(addresses, rows.segment.new_zeros(batch, 0, length)),
         boundaries=by_column(boundaries, wide.new_zeros(batch, 0, length)).detach(),
-        compatibility=by_column(report.glued.compatibility, wide).detach(),
-        residual=arrangement.restore(report.glued.residual).detach(),
+        compatibility=by_column(wide, wide).detach(),
+        residual=None if residual is None else arrangement.restore(residual).detach(),
         experts=None if report.load is None else arrangement.restore(report.load.choice),
     )
 

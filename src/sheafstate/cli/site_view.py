@@ -64,7 +64,8 @@ def layer_view(record: dict[str, Any], number: int, width: int) -> RenderableTyp
     layer = record["layers"][number]
     shown, focus = _shown(record), record["focus"]
     title = Text().append(f"\nLayer {number + 1} of {len(record['layers'])}", "bold")
-    title.append(f"   disagreement of the sections at the token: {layer['residual'][focus]:.2f}", "dim")
+    if layer["residual"] is not None:
+        title.append(f"   disagreement of the sections at the token: {layer['residual'][focus]:.2f}", "dim")
     return Group(title, *_strip(shown, focus, layer, width), _heads_table(shown, focus, layer, width))
 
 
@@ -139,7 +140,7 @@ def _address(address: int, of_focus: int) -> tuple[str, str]:
 def _heads_table(shown: Sequence[str], focus: int, layer: dict[str, Any], width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
     table.add_column("type and head", no_wrap=True)
-    table.add_column("agrees", justify="right")
+    table.add_column("passes", justify="right")
     table.add_column("reads", justify="right")
     table.add_column("the strongest: token, how far back, weight", no_wrap=True)
     room = max(width - TYPE - COMPATIBILITY - COUNT - 8, 20)

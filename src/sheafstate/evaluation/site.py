@@ -65,15 +65,15 @@ def passage_site(
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        sites = model(ids.to(model.device), output_site=True, use_cache=False, logits_to_keep=1).site
+        output = model.model(ids.to(model.device), output_site=True, use_cache=False)
     model.train(was_training)
-    if not all(site.residual.isfinite().all() for site in sites):
-        raise InputError("the model's sections are not finite numbers: its weights are damaged or the text is too much")
+    if not output.last_hidden_state.isfinite().all():
+        raise InputError("the model's outputs are not finite numbers: its weights are damaged or the text is too much")
     return {
         "tokens": token_labels(tokenizer, ids[0].tolist()),
         "length": length,
         "focus": position,
-        "layers": [_layer(model.config, site, position) for site in sites],
+        "layers": [_layer(model.config, site, position) for site in output.site],
     }
 
 
@@ -87,7 +87,7 @@ def _layer(config: SheafStateConfig, site: LayerSite, focus: int) -> dict[str, A
         "boundaries": dict(zip(names, _rounded(site.boundaries[0]), strict=True)),
         "addresses": site.addresses[0].tolist(),
         "compatibility": {kind: _rounded(heads) for kind, heads in zip(kinds, per_type, strict=True)},
-        "residual": _rounded(site.residual[0]),
+        "residual": None if site.residual is None else _rounded(site.residual[0]),
         "experts": None if site.experts is None else site.experts[0].tolist(),
         "edges": _edges_of(edges, focus, kinds),
         "edge_counts": {kind: len(edges.of_type(kind)) for kind in kinds},

@@ -34,11 +34,11 @@ class Glued:
 
     Attributes:
         compatibility: c, in [0, 1]; ones where gluing is plain.
-        residual: sum over heads of c_h e_h, a diagnostic; zeros unless gluing is by sheaf.
+        residual: sum over heads of c_h e_h, a diagnostic; ``None`` unless gluing is by sheaf.
     """
 
     compatibility: Float[Tensor, "B T H"]
-    residual: Float[Tensor, "B T"]
+    residual: Float[Tensor, "B T"] | None
 
 
 def join_sections(sections: Sections) -> tuple[Float[Tensor, "B T H P"], Float[Tensor, "B T H"]]:
@@ -139,7 +139,7 @@ class Gluing(nn.Module):
         if self.licensed:
             licence = torch.sigmoid(channels["licence"].to(mass.dtype) + self.licence_bias)
         y = values if added is None else values + added
-        compatibility, residual = licence, mass.new_zeros(mass.shape[:2])
+        compatibility, residual = licence, None
         if self.mode == "sheaf":
             restricted = normalize_section(y, mass)
             if self.restricts:

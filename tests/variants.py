@@ -31,7 +31,6 @@ MIXTURE = {str(kind): 1 for kind in HEAD_TYPES} | {"local": 2, "retrieval": 2}
 
 VARIANTS = {str(kind): {"heads": {str(kind): 2}} for kind in HEAD_TYPES} | {
     "mixture": {"heads": MIXTURE},
-    "mixture-licence": {"heads": MIXTURE, "gluing": "licence"},
     "mixture-plain": {"heads": MIXTURE, "gluing": "plain"},
     "complete": {"heads": {"local": 3}, "site": "complete"},
     "window": {"heads": {"local": 3}, "site": "window", "gluing": "plain", "output_gate": False},

@@ -12,7 +12,7 @@ from sheafstate.patches import HEAD_TYPES, INTERVAL_TYPES, PATCHES, PatchType, R
 
 __all__ = ["GLUINGS", "PRESETS", "QUANTIZATIONS", "RESTRICTIONS", "SITES", "SheafStateConfig"]
 
-GLUINGS = ("sheaf", "licence", "plain")
+GLUINGS = ("plain", "sheaf")
 SITES = ("sheaf", "window", "complete")
 RESTRICTIONS = ("identity", "learned", "frozen")
 QUANTIZATIONS = ("none", "int8", "int4", "ternary")
@@ -116,9 +116,9 @@ class SheafStateConfig(PreTrainedConfig):
         d_address: width of the vectors that are hashed to addresses.
         site: ``sheaf``, or the covers of the diagnosis and the baselines: ``window`` (every head local) and
             ``complete`` (every head reads every earlier position, at quadratic cost).
-        gluing: ``licence`` (each head is licensed), ``sheaf`` (and held back where it disagrees with the others), or
-            ``plain`` (a concatenation, as in attention).
-        restriction: the maps to the overlap, ``identity``, ``learned`` or ``frozen`` (random).
+        gluing: ``plain`` (a concatenation, as in attention) or ``sheaf`` (each head is licensed, and held back where
+            it disagrees with the others).
+        restriction: the maps to the overlap of gluing ``sheaf``, ``identity``, ``learned`` or ``frozen`` (random).
         output_gate: whether glued sections are gated by silu of a projection.
         boundaries: whether the interval types have learned boundaries.
         write_licence: whether retrieval heads choose what is written.
@@ -165,7 +165,7 @@ class SheafStateConfig(PreTrainedConfig):
     num_addresses: int = 64
     d_address: int = 16
     site: str = "sheaf"
-    gluing: str = "licence"
+    gluing: str = "plain"
     restriction: str = "identity"
     output_gate: bool = True
     boundaries: bool = True

@@ -15,9 +15,7 @@ from tests.variants import SMALL, VARIANTS, VOCABULARY, make_model
 LOW_BIT = ("int8", "int4", "ternary")
 CASES = tuple(dict.fromkeys(("mixture", *VARIANTS, *(f"mixture+{mode}" for mode in LOW_BIT))))
 """Every variant, and the mixture of all types with low-bit maps; what most faults show in comes first."""
-KINDS = tuple(
-    case for case in CASES if case not in {"mixture-licence", "mixture-plain", "mixture+int8", "mixture+int4"}
-)
+KINDS = tuple(case for case in CASES if case not in {"mixture-plain", "mixture+int8", "mixture+int4"})
 """Without those that differ from another in what keeps no state: gluing, and how coarsely weights are rounded."""
 
 WINDOW, DEGREE, BLOCK = SMALL["window"], SMALL["retrieval_degree"], 64

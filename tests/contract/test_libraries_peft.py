@@ -25,7 +25,7 @@ TARGETS = {
     "both": {"target_modules": ["in_proj"], "target_parameters": ["experts.up", "experts.down"]},
 }
 # a frozen restriction is a buffer, and plain gluing has none
-RESTRICTED = [name for name in VARIANTS if name not in ("mixture-licence", "mixture-plain", "window")]
+RESTRICTED = [name for name in VARIANTS if name not in ("mixture-plain", "window")]
 
 FROZEN_EXPERTS = Mutation(
     "nn/experts.py",

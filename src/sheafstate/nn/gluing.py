@@ -1,12 +1,12 @@
-"""G: gluing sections at the output patch. A head that is licensed passes, W_o(concat(c_h o_h) * silu(W_g h)).
+"""G: gluing sections at the output patch, W_o(concat(c_h o_h) * silu(W_g h)).
 
-By ``licence`` c_h = c0_h, a sigmoid of h. By ``sheaf`` sections that disagree on their overlap are held back as well:
-with restrictions r_h = rho_h y_h of normalised sections y_h of mass m_h, the proposed global section, a head's residual
-and its compatibility are
+``plain`` is c_h = 1. By ``sheaf`` a head needs a licence c0_h, a sigmoid of h, and sections that disagree on their
+overlap are held back: with restrictions r_h = rho_h y_h of normalised sections y_h of mass m_h, the proposed global
+section, a head's residual and its compatibility are
 
     g = sum c0 m r / sum c0 m,    e_h = mean((r_h - g)^2),    c_h = c0_h exp(-softplus(beta_h) e_h).
 
-Source: DESIGN §3, Gluing. What is glued keeps its size: normalising it cost more than all else gained
+Source: DESIGN §3, Gluing. What is glued keeps its size; normalising it cost more than anything gained
 (docs/experiments.md).
 """
 
@@ -86,14 +86,13 @@ class Gluing(nn.Module):
 
     def __init__(self, config: SheafStateConfig) -> None:
         super().__init__()
-        self.heads, self.d_head, self.mode = config.num_heads, config.d_head, config.gluing
-        self.gated, self.licensed = config.output_gate, self.mode != "plain"
+        self.heads, self.d_head, self.sheaf = config.num_heads, config.d_head, config.gluing == "sheaf"
+        self.gated = config.output_gate
         width = self.heads * self.d_head
         std = 1 / math.sqrt(width * 2 * config.num_layers)
         self.out_proj = linear_map(config, width, config.d_model, std)
-        if self.licensed:
+        if self.sheaf:
             self.licence_bias = nn.Parameter(torch.empty(self.heads))
-        if self.mode == "sheaf":
             self.beta = nn.Parameter(torch.empty(self.heads))
             if config.restriction == "learned":
                 self.restriction = nn.Parameter(torch.empty(self.heads, self.d_head, self.d_head))
@@ -105,22 +104,21 @@ class Gluing(nn.Module):
             # rho_ij is the block of type i's rows and type j's columns; those of a type to itself are not used
             side = len(self.types) * self.d_head
             self.pair_maps = nn.Parameter(torch.empty(side, side))
-        self.learned_restriction = self.mode == "sheaf" and config.restriction == "learned"
-        self.restricts = self.mode == "sheaf" and config.restriction != "identity"
+        self.learned_restriction = self.sheaf and config.restriction == "learned"
+        self.restricts = self.sheaf and config.restriction != "identity"
 
     def channels(self) -> dict[str, int]:
         """What this part needs of the layer's input projection."""
         return {
             "gate": self.heads * self.d_head if self.gated else 0,
-            "licence": self.heads if self.licensed else 0,
+            "licence": self.heads if self.sheaf else 0,
         }
 
     def initial_values(self) -> dict[str, Tensor]:
         """Open licences, identity (or random orthogonal-in-expectation) restrictions."""
         values: dict[str, Tensor] = {}
-        if self.licensed:
+        if self.sheaf:
             values["licence_bias"] = torch.full((self.heads,), LICENCE_BIAS)
-        if self.mode == "sheaf":
             values["beta"] = torch.zeros(self.heads)
         if self.pairwise:
             values["pair_maps"] = torch.zeros(self.pair_maps.shape)
@@ -135,18 +133,15 @@ class Gluing(nn.Module):
     ) -> tuple[Float[Tensor, "B T D"], Glued]:
         """Glue the sections of every position, plus what experts have ``added`` to them."""
         values, mass = join_sections(sections)
-        licence = torch.ones_like(mass)
-        if self.licensed:
-            licence = torch.sigmoid(channels["licence"].to(mass.dtype) + self.licence_bias)
         y = values if added is None else values + added
-        compatibility, residual = licence, None
-        if self.mode == "sheaf":
+        compatibility, residual = torch.ones_like(mass), None
+        if self.sheaf:
+            licence = torch.sigmoid(channels["licence"].to(mass.dtype) + self.licence_bias)
             restricted = normalize_section(y, mass)
             if self.restricts:
                 restricted = torch.einsum("bthp,hqp->bthq", restricted, self.restriction.to(restricted.dtype))
             compatibility, errors = compatibilities(restricted, mass, licence, functional.softplus(self.beta))
             residual = (compatibility * errors).sum(-1)
-        if self.licensed:
             y = y * compatibility[..., None].to(y.dtype)
         if self.pairwise:
             y = y + self._messages(y)

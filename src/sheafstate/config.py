@@ -139,7 +139,8 @@ class SheafStateConfig(PreTrainedConfig):
             :meth:`SheafStateForCausalLM.pack` makes.
         rope_theta: base of the rotary embeddings.
         norm_eps: epsilon of the RMS norms.
-        initializer_range: standard deviation of the embeddings; linear maps start at 1/sqrt(fan-in).
+        initializer_range: standard deviation of the embeddings. Linear maps start at 1/sqrt(fan-in), those into the
+            residual stream at this many times less, so that no branch drowns the embedding at first.
         use_cache, tie_word_embeddings: as in transformers.
         bos_token_id, eos_token_id, pad_token_id: ids of special tokens, if there are any.
 

@@ -76,7 +76,7 @@ def expected_constants(model: SheafStateForCausalLM) -> dict[str, torch.Tensor |
 
 def expected_spreads(config: SheafStateConfig) -> dict[str, float]:
     """Standard deviations of the random initial values, by the name's ending."""
-    down = (2 * config.num_layers) ** -0.5
+    down = config.initializer_range  # so that a branch is no larger than the embedding
     return {
         "embed_tokens.weight": config.initializer_range,
         "site.directions": 1.0,

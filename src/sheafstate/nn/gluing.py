@@ -89,8 +89,7 @@ class Gluing(nn.Module):
         self.heads, self.d_head, self.sheaf = config.num_heads, config.d_head, config.gluing == "sheaf"
         self.gated = config.output_gate
         width = self.heads * self.d_head
-        std = 1 / math.sqrt(width * 2 * config.num_layers)
-        self.out_proj = linear_map(config, width, config.d_model, std)
+        self.out_proj = linear_map(config, width, config.d_model, config.initializer_range / math.sqrt(width))
         if self.sheaf:
             self.licence_bias = nn.Parameter(torch.empty(self.heads))
             self.beta = nn.Parameter(torch.empty(self.heads))

@@ -64,10 +64,10 @@ class Experts(nn.Module):
         super().__init__()
         d, self.num_experts = config.d_model, config.num_experts
         self.quantization, self.packed = Quantization(config.quantization), config.packed_weights
-        self.depth_scale = 1 / math.sqrt(2 * config.num_layers)
+        self.range = config.initializer_range
         self.shared = config.d_ff > 0
         if self.shared:
-            down_std = self.depth_scale / math.sqrt(config.d_ff)
+            down_std = self.range / math.sqrt(config.d_ff)
             self.shared_up = linear_map(config, d, 2 * config.d_ff)
             self.shared_down = linear_map(config, config.d_ff, d, down_std)
         self.on_sections = config.applies("expert_sections")
@@ -96,7 +96,7 @@ class Experts(nn.Module):
             return {}
         values: dict[str, Tensor] = {}
         for name, shape in self.stacks.items():
-            scale = self.depth_scale if name == "down" else 1.0
+            scale = self.range if name == "down" else 1.0
             weight = torch.randn(shape) * scale / math.sqrt(shape[-1])
             values |= packed_values(weight, self.quantization, f"{name}_") if self.packed else {name: weight}
         values["router"] = torch.randn(self.router.shape) / math.sqrt(self.router.shape[-1]) * 0.1

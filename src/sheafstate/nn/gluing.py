@@ -87,8 +87,7 @@ class Gluing(nn.Module):
         self.heads, self.d_head, self.mode = config.num_heads, config.d_head, config.gluing
         self.gated = config.output_gate and self.mode != "plain"
         width = self.heads * self.d_head
-        std = 1 / math.sqrt(width * 2 * config.num_layers)
-        self.out_proj = linear_map(config, width, config.d_model, std)
+        self.out_proj = linear_map(config, width, config.d_model, config.initializer_range / math.sqrt(width))
         self.normalised, self.licensed = self.mode in NORMALISED, self.mode in LICENSED
         self.whole_norm = self.mode == "gated-norm"
         self.scaled = config.channel_scale and (self.normalised or self.whole_norm)

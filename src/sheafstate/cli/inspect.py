@@ -39,8 +39,8 @@ def inspect_command(
     For every layer: where the patches of each interval type end (the higher
     the bar, the likelier before the token), which address each token has
     (tokens of one address share a letter), and what the marked token reads in
-    each head, the strongest first. "passes" says how much of the head's
-    section gluing lets through, from 0 to 1.
+    each head, the strongest first. With gluing by sheaf, "passes" says how
+    much of the head's section is let through, from 0 to 1.
 
     Example: sheafstate inspect runs/demo "To be, or not to be, that is the question" --focus question
     """

@@ -140,7 +140,9 @@ def _address(address: int, of_focus: int) -> tuple[str, str]:
 def _heads_table(shown: Sequence[str], focus: int, layer: dict[str, Any], width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
     table.add_column("type and head", no_wrap=True)
-    table.add_column("passes", justify="right")
+    glued_by_sheaf = layer["residual"] is not None
+    if glued_by_sheaf:
+        table.add_column("passes", justify="right")
     table.add_column("reads", justify="right")
     table.add_column("the strongest: token, how far back, weight", no_wrap=True)
     room = max(width - TYPE - COMPATIBILITY - COUNT - 8, 20)
@@ -148,7 +150,8 @@ def _heads_table(shown: Sequence[str], focus: int, layer: dict[str, Any], width:
         for head, values in enumerate(heads):
             edges = [edge for edge in layer["edges"] if (edge["type"], edge["head"]) == (kind, head)]
             name = Text(kind if len(heads) == 1 else f"{kind} {head + 1}", STYLES[PatchType(kind)])
-            table.add_row(name, f"{values[focus]:.2f}", str(len(edges)), _relations(shown, focus, edges, room))
+            passes = [f"{values[focus]:.2f}"] if glued_by_sheaf else []
+            table.add_row(name, *passes, str(len(edges)), _relations(shown, focus, edges, room))
     return table
 
 

@@ -12,7 +12,10 @@ from tests.variants import make_model
 def save_small_checkpoint(folder: Path) -> Path:
     """Write it into a folder, as ``save_pretrained`` does."""
     tokenizer = load_tokenizer("byte")
-    make_model("mixture", torch.float32, vocab_size=len(tokenizer)).save_pretrained(folder)
+    model = make_model("mixture", torch.float32, seed=1, vocab_size=len(tokenizer))
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(0.3)  # a distribution that is not all in one byte
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -127,9 +127,13 @@ def test_a_sharded_run_exports_one_whole_model(folder) -> None:
     assert loaded.config.architectures == ["SheafStateForCausalLM"]
     assert loaded.lm_head.weight is loaded.get_input_embeddings().weight
     assert len(AutoTokenizer.from_pretrained(folder / "whole")) == loaded.config.vocab_size
-    for (name, ours), theirs in zip(loaded.state_dict().items(), model.state_dict().values(), strict=True):
-        # where a gradient is rounding, Adam may step to either side
-        assert ((ours - theirs).abs() > 2e-4).float().mean() < 1e-3, name
+    far = [
+        (ours - theirs).abs().flatten()
+        for ours, theirs in zip(loaded.state_dict().values(), model.state_dict().values(), strict=True)
+    ]
+    # where a gradient is hardly more than rounding, Adam may step to either side
+    assert (torch.cat(far) > 2e-4).float().mean() < 1e-2
+    assert torch.cat(far).max() < STEPS * 3e-3
     resumed = AutoModelForCausalLM.from_pretrained(folder / "parts")
     assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), resumed.parameters(), strict=True))
     files = {path.suffix for path in last_checkpoint(folder / "whole").iterdir()}

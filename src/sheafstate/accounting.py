@@ -90,7 +90,7 @@ def _input_width(config: SheafStateConfig) -> int:
         + sum(_heads(config, Reader.DYNAMICS).values())
         + attention
         + retrieval * width
-        + config.num_heads * (gate + (0 if config.gluing == "plain" else 1))
+        + config.num_heads * (gate + (1 if config.gluing == "sheaf" else 0))
     )
 
 
@@ -102,11 +102,10 @@ def _vectors(config: SheafStateConfig) -> int:
     count += 3 * sum(_heads(config, Reader.DYNAMICS).values()) + retrieval * (2 + width)
     count += len(config.interval_types) if config.boundaries else 0
     count += (retrieval if config.write_licence else 0) + covers.get(PatchType.INSTRUCTION, 0)
-    count += 0 if config.gluing == "plain" else heads
     if config.applies("pairwise_maps"):
         count += (len(covers) * width) ** 2
     if config.gluing == "sheaf":
-        count += heads + (heads * width * width if config.restriction == "learned" else 0)
+        count += 2 * heads + (heads * width * width if config.restriction == "learned" else 0)
     return count
 
 

@@ -125,6 +125,8 @@ def _linear_maps(config: SheafStateConfig) -> list[tuple[int, int, int, int]]:
     """Rows, columns and number of a layer's linear maps, and how often a position goes through one of them."""
     d, experts = config.d_model, config.num_experts
     maps = [(_input_width(config), d, 1, 1), (d, config.num_heads * config.d_head, 1, 1)]
+    if config.applies("head_maps"):
+        maps.append((config.num_heads * config.d_head, config.num_heads * config.d_head, 1, 1))
     if config.applies("section_values"):
         transported, dynamic = (sum(_heads(config, reader).values()) for reader in (Reader.TRANSPORT, Reader.DYNAMICS))
         maps.append((transported * config.d_head, dynamic * config.d_head, 1, 1))

@@ -66,6 +66,7 @@ SWITCHES = (
     "typed_router",
     "section_values",
     "pairwise_maps",
+    "head_maps",
     "expert_sections",
     "packed_weights",
     "use_cache",
@@ -128,6 +129,7 @@ class SheafStateConfig(PreTrainedConfig):
             site ``sheaf`` with heads of both readers.
         pairwise_maps: whether every type's sections are sent to every other type by a learned map before they are
             glued.
+        head_maps: the same from every head to every head, itself included, as one linear map.
         expert_sections: whether the routed experts refine every head's section before gluing instead of the residual
             stream after it.
         d_ff: width of the shared SwiGLU.
@@ -175,6 +177,7 @@ class SheafStateConfig(PreTrainedConfig):
     typed_router: bool = True
     section_values: bool = False
     pairwise_maps: bool = False
+    head_maps: bool = False
     expert_sections: bool = False
     d_ff: int = 96
     num_experts: int = 4
@@ -257,6 +260,7 @@ class SheafStateConfig(PreTrainedConfig):
         possible = {
             "section_values": self.site == "sheaf" and {Reader.TRANSPORT, Reader.DYNAMICS} <= readers,
             "pairwise_maps": len(self.covers) > 1,
+            "head_maps": True,
             "expert_sections": self.num_experts > 0,
         }
         return possible[switch] and getattr(self, switch)

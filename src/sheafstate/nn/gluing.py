@@ -103,6 +103,9 @@ class Gluing(nn.Module):
             # rho_ij is the block of type i's rows and type j's columns; those of a type to itself are not used
             side = len(self.types) * self.d_head
             self.pair_maps = nn.Parameter(torch.empty(side, side))
+        self.mixes = config.applies("head_maps")
+        if self.mixes:
+            self.head_maps = linear_map(config, width, width, config.initializer_range / math.sqrt(width))
         self.learned_restriction = self.sheaf and config.restriction == "learned"
         self.restricts = self.sheaf and config.restriction != "identity"
 
@@ -145,6 +148,8 @@ class Gluing(nn.Module):
         if self.pairwise:
             y = y + self._messages(y)
         glued = y.flatten(2)
+        if self.mixes:
+            glued = glued + self.head_maps(glued)
         if self.gated:
             glued = glued * functional.silu(channels["gate"])
         return self.out_proj(glued), Glued(compatibility, residual)

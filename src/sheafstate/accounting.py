@@ -281,7 +281,7 @@ def state_bytes(config: SheafStateConfig, context: int, dtype_bytes: int = 4) ->
     else:
         size += 2 * config.window * local * width * dtype_bytes
     anchors = config.num_anchors
-    size += kept * (2 * (config.num_kept + anchors) * width * dtype_bytes + anchors * wide)
+    size += kept * (config.num_kept + anchors) * (2 * width * dtype_bytes + wide)
     entry = config.d_address * wide + width * dtype_bytes + wide
     slots = config.num_addresses * config.retrieval_degree
     size += retrieval * ((slots + 1) * entry + (config.num_addresses + 1) * INTEGER)

@@ -144,8 +144,9 @@ class Experts(nn.Module):
         run = routed_swiglu_reference if torch.compiler.is_compiling() else routed_swiglu
         experts = list(zip(self._linear_maps("up"), self._linear_maps("down"), strict=True))
         routed = run(x.flatten(0, -2), choice.flatten(), experts).unflatten(0, x.shape[:-1])
-        load = Load(choice, probabilities, balance_loss(choice, probabilities, site.rows))
-        return weight[..., None].to(x.dtype) * routed, load
+        # a step of decoding is no training: nobody balances it
+        balance = weight.new_zeros(()) if site.rows.is_step else balance_loss(choice, probabilities, site.rows)
+        return weight[..., None].to(x.dtype) * routed, Load(choice, probabilities, balance)
 
     def _route(
         self, x: Float[Tensor, "*batch D"], types: Float[Tensor, "*batch kinds"], site: Site

@@ -42,7 +42,7 @@ class Arrangement:
 
     def all_begun(self) -> bool:
         """Whether every row is known to have had a position; a compiled graph may not look."""
-        return not torch.compiler.is_compiling() and bool(self.state.begun().all())
+        return _may_look() and bool(self.state.begun().all())
 
     def columns(self, row: Tensor, position: Tensor) -> Tensor:
         """Columns of single compacted positions."""
@@ -105,7 +105,15 @@ def arrange(
         last_id=at_end(positions, torch.where(known, before.last_id + count, -1)),
         last_column=at_end(columns, before.last_column),
     )
-    return Arrangement(Rows(start.cumsum(1), start, offset, valid, count), order, new)
+    settled = None
+    if length == 1 and state is not None and order is None and _may_look() and not torch.is_grad_enabled():
+        settled = None if bool(start.any()) else int(offset.min())
+    return Arrangement(Rows(start.cumsum(1), start, offset, valid, count, settled), order, new)
+
+
+def _may_look() -> bool:
+    """Whether a choice may hang on data; a compiled graph would break there."""
+    return not torch.compiler.is_compiling()
 
 
 def _next(state: RowState, past: int) -> Arrangement:
@@ -114,7 +122,7 @@ def _next(state: RowState, past: int) -> Arrangement:
     zeros, ones = torch.zeros_like(offset), torch.ones_like(state.position)
     settled = None
     if not torch.is_grad_enabled():
-        settled = 0 if torch.compiler.is_compiling() else int(offset.min())
+        settled = int(offset.min()) if _may_look() else 0
     new = RowState(
         document=state.document,
         position=state.position + 1,
@@ -169,7 +177,7 @@ def _mask(shape: tuple[int, int], device: torch.device, mask: Tensor | None, pas
         raise InputError(f"attention_mask must have shape ({batch}, {widths}), not {tuple(mask.shape)}")
     mask = mask[:, mask.shape[1] - length :].to(device).bool()
     # one look at the data saves two permutations a call; a compiled graph may not look
-    return None if not torch.compiler.is_compiling() and bool(mask.all()) else mask
+    return None if _may_look() and bool(mask.all()) else mask
 
 
 def _ids(name: str, ids: Tensor | None, shape: tuple[int, int], order: Tensor | None) -> Int[Tensor, "B T"] | None:

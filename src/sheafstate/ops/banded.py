@@ -55,7 +55,7 @@ def query_rotations(window: int, width: int, theta: float, dtype: str, device: s
     """
     wide = torch.zeros(1, dtype=torch.promote_types(getattr(torch, dtype.removeprefix("torch.")), torch.float32))
     age = rotary_angles(window, width, theta, wide).flip(0)
-    turned = rotate(torch.eye(width, dtype=wide.dtype)[:, None], age)  # width x window x width
+    turned = rotate(torch.eye(width, dtype=wide.dtype)[:, None].expand(-1, window, -1), age)
     return (turned * width**-0.5).flatten(1).to(device, getattr(torch, dtype.removeprefix("torch.")))
 
 

@@ -1,6 +1,7 @@
 """``sheafstate bench``: speed and memory beside Llama and Mamba-2 of transformers, on this machine."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -129,8 +130,8 @@ def _measure(
         for work in timed:
             missing = book.missing(work, sides)
             bar = bars.add_task(str(work), total=len(missing) * (repeats + 2))
-            book.time(work, missing, repeats, lambda bar=bar: bars.advance(bar))
+            book.time(work, missing, repeats, partial(bars.advance, bar))
         if "memory" in works:
             bar = bars.add_task("peak memory", total=len(works["memory"]) * len(sides))
-            book.weigh(works["memory"], sides, dtype, lambda: bars.advance(bar))
+            book.weigh(works["memory"], sides, dtype, partial(bars.advance, bar))
     return book.record()

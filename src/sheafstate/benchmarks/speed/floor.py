@@ -46,9 +46,9 @@ def moved_bytes(side: str, preset: str, work: Work) -> int:
     """
     size = 2 if work.dtype == "bf16" else 4
     if side == "mamba2":
-        config = mamba2_config(preset)
+        mamba = mamba2_config(preset)
         products = operations(side, preset, work) // 2
-        return size * (products + config.num_hidden_layers * 2 * config.hidden_size * config.state_size)
+        return size * (products + mamba.num_hidden_layers * 2 * mamba.hidden_size * mamba.state_size)
     config = sheaf_config(preset) if side == OURS else dense_config(preset)
     counted, read = parameters(config), SheafStateConfig(**(config.to_dict() | {"num_addresses": 2}))
     return size * (counted.active + counted.embedding) + state_bytes(read, work.context, size)

@@ -19,8 +19,6 @@ MOST_POSITIONS = 2**20
 STATE_SIZES = range(64, 161, 8)
 """Sizes of Mamba-2's state among which the one is chosen that comes nearest to the number of parameters."""
 
-SPECIAL_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-
 
 def sheaf_config(preset: str) -> SheafStateConfig:
     """Our own side."""
@@ -64,7 +62,9 @@ def llama_config(preset: str) -> LlamaConfig:
         max_position_embeddings=MOST_POSITIONS,
         tie_word_embeddings=True,
         attn_implementation="sdpa",
-        **SPECIAL_TOKENS,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
     )
 
 
@@ -89,7 +89,9 @@ def mamba2_config(preset: str) -> Mamba2Config:
         state_size=state,
         n_groups=1,
         tie_word_embeddings=True,
-        **SPECIAL_TOKENS,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
     )
 
 

@@ -133,7 +133,7 @@ def _llama_cache(model: LlamaForCausalLM, work: Work) -> DynamicCache | StaticCa
     cache = StaticCache(config=config, max_cache_len=room) if work.compiled else DynamicCache(config=config)
     generator = torch.Generator().manual_seed(1)
     for layer in range(config.num_hidden_layers):
-        shape = (1, config.num_key_value_heads, work.context, config.head_dim)
+        shape = (1, config.num_attention_heads, work.context, config.hidden_size // config.num_attention_heads)
         keys, values = (torch.randn(shape, generator=generator).to(model.dtype) for _ in range(2))
         cache.update(keys, values, layer)
     return cache

@@ -75,9 +75,10 @@ def test_a_step_that_fails_half_way_leaves_no_cache_that_looks_whole(
     def fail(*args: object, **kwargs: object) -> None:
         raise RuntimeError("out of memory")
 
-    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="memory"):
+    with monkeypatch.context() as patched:
         patched.setattr(last, "forward", fail)
-        model(ids[:, 8:9], cache=cache)
+        with pytest.raises(RuntimeError, match="memory"):
+            model(ids[:, 8:9], cache=cache)
     with pytest.raises(InputError, match="half-way"):
         model(ids[:, 8:9], cache=cache)
     cache.reset()

@@ -107,10 +107,7 @@ def _vectors(config: SheafStateConfig) -> int:
 
 
 def _router(config: SheafStateConfig) -> int:
-    if not config.num_experts:
-        return 0
-    intervals = len(config.interval_types) if config.boundaries else 0
-    return config.num_experts * (config.d_model + (len(config.covers) + intervals if config.typed_router else 0))
+    return config.num_experts * config.d_model
 
 
 def _linear_maps(config: SheafStateConfig) -> list[tuple[int, int, int]]:

@@ -63,7 +63,6 @@ SWITCHES = (
     "boundaries",
     "write_licence",
     "learned_addresses",
-    "typed_router",
     "packed_weights",
     "use_cache",
     "tie_word_embeddings",
@@ -120,7 +119,6 @@ class SheafStateConfig(PreTrainedConfig):
         boundaries: whether the interval types have learned boundaries.
         write_licence: whether retrieval heads choose what is written.
         learned_addresses: whether the map to address vectors is trained.
-        typed_router: whether the experts' router sees the site.
         d_ff: width of the shared SwiGLU.
         num_experts: routed experts; 0 for none.
         d_expert: width of a routed expert.
@@ -163,7 +161,6 @@ class SheafStateConfig(PreTrainedConfig):
     boundaries: bool = True
     write_licence: bool = True
     learned_addresses: bool = True
-    typed_router: bool = True
     d_ff: int = 96
     num_experts: int = 4
     d_expert: int = 16

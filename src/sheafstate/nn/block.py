@@ -5,7 +5,7 @@ site     = Site(h)
 sections = Dynamics(h, site) + Transport(h, site)
 y, c     = Gluing(sections, h, site)
 x        = x + y
-x        = x + Experts(norm(x), site, c)
+x        = x + Experts(norm(x))
 """
 
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ class Block(nn.Module):
         sections = {kind: (flowed | moved)[kind] for kind in self.covers}
         y, glued = self.gluing(sections, channels)
         x = x + y
-        refined, load = self.experts(self.expert_norm(x), site, glued.compatibility)
+        refined, load = self.experts(self.expert_norm(x), rows)
         kept = BlockState(dynamics, transport) if keep_state else None
         return x + refined, kept, BlockReport(site, sections, glued, load)
 

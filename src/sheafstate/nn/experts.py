@@ -1,4 +1,7 @@
-"""E: a shared SwiGLU and small experts whose router sees the site. Source: DESIGN §3, Experts."""
+"""E: a shared SwiGLU and small experts, one of which a router chooses. Source: DESIGN §3, Experts.
+
+A router that saw the site as well, each expert with a home type, was no better (docs/experiments.md).
+"""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.quant_linear import empty_packed, linear_map, packed_map, packed_values, quantized_map
-from sheafstate.nn.records import Rows, Site, required
+from sheafstate.nn.records import Rows
 from sheafstate.ops.quantize import Quantization
 from sheafstate.ops.route import LinearMap, routed_swiglu, routed_swiglu_reference, swiglu
 from sheafstate.shapes import Float, Int, Tensor
@@ -69,11 +72,6 @@ class Experts(nn.Module):
             for name, shape in self.stacks.items():
                 self._make_stack(name, shape)
             self.router = nn.Parameter(torch.empty(self.num_experts, d))
-        self.pools = list(config.covers.values())
-        self.boundaries = len(config.interval_types) if config.boundaries else 0
-        self.typed = bool(self.num_experts) and config.typed_router
-        if self.typed:
-            self.site_router = nn.Parameter(torch.empty(self.num_experts, len(self.pools) + self.boundaries))
 
     def _make_stack(self, name: str, shape: tuple[int, int, int]) -> None:
         if not self.packed:
@@ -83,7 +81,7 @@ class Experts(nn.Module):
             self.register_buffer(part, room)
 
     def initial_values(self) -> dict[str, Tensor]:
-        """Fan-in scaled weights; expert e prefers, at first, the e-th type in use (its home)."""
+        """Fan-in scaled weights; a router without strong opinions."""
         if not self.num_experts:
             return {}
         values: dict[str, Tensor] = {}
@@ -92,9 +90,6 @@ class Experts(nn.Module):
             weight = torch.randn(shape) * scale / math.sqrt(shape[-1])
             values |= packed_values(weight, self.quantization, f"{name}_") if self.packed else {name: weight}
         values["router"] = torch.randn(self.router.shape) / math.sqrt(self.router.shape[-1]) * 0.1
-        if self.typed:
-            home = torch.arange(self.num_experts) % len(self.pools)
-            values["site_router"] = functional.one_hot(home, self.site_router.shape[1]).float()
         return values
 
     def packed_values(self, mode: Quantization) -> dict[str, dict[str, Tensor]]:
@@ -109,28 +104,20 @@ class Experts(nn.Module):
             return [partial(packed_map, codes=codes, scale=scale, mode=self.quantization) for codes, scale in parts]
         return [partial(quantized_map, weight=weight, mode=self.quantization) for weight in getattr(self, name)]
 
-    def forward(
-        self, x: Float[Tensor, "B T D"], site: Site, compatibility: Float[Tensor, "B T H"]
-    ) -> tuple[Float[Tensor, "B T D"], Load | None]:
+    def forward(self, x: Float[Tensor, "B T D"], rows: Rows) -> tuple[Float[Tensor, "B T D"], Load | None]:
         """Refine every position."""
         y = swiglu(x, self.shared_up, self.shared_down) if self.shared else torch.zeros_like(x)
         if not self.num_experts:
             return y, None
-        probabilities = self._route(x, site, compatibility)
+        probabilities = self._route(x)
         weight, choice = probabilities.max(-1)
         run = routed_swiglu_reference if torch.compiler.is_compiling() else routed_swiglu
         experts = list(zip(self._linear_maps("up"), self._linear_maps("down"), strict=True))
         routed = run(x.flatten(0, 1), choice.flatten(), experts).unflatten(0, x.shape[:2])
-        load = Load(choice, probabilities, balance_loss(choice, probabilities, site.rows))
+        load = Load(choice, probabilities, balance_loss(choice, probabilities, rows))
         return y + weight[..., None].to(x.dtype) * routed, load
 
-    def _route(self, x: Tensor, site: Site, compatibility: Tensor) -> Float[Tensor, "B T E"]:
+    def _route(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T E"]:
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
-            logits = functional.linear(x.to(wide), self.router.to(wide))
-            if self.typed:
-                seen = [part.mean(-1) for part in compatibility.split(self.pools, -1)]
-                if self.boundaries:
-                    seen += list((1 - required(site.log_carry).exp()).unbind(-1))
-                logits = logits + functional.linear(torch.stack(seen, -1).to(wide), self.site_router.to(wide))
-            return logits.softmax(-1)
+            return functional.linear(x.to(wide), self.router.to(wide)).softmax(-1)

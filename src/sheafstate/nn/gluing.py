@@ -33,11 +33,11 @@ class Glued:
     """What gluing returns beside the vector for the residual stream.
 
     Attributes:
-        compatibility: c, in [0, 1]; ones where gluing is plain.
+        compatibility: c, in [0, 1]; ``None`` unless gluing is by sheaf.
         residual: sum over heads of c_h e_h, a diagnostic; ``None`` unless gluing is by sheaf.
     """
 
-    compatibility: Float[Tensor, "B T H"]
+    compatibility: Float[Tensor, "B T H"] | None
     residual: Float[Tensor, "B T"] | None
 
 
@@ -114,9 +114,9 @@ class Gluing(nn.Module):
     def forward(self, sections: Sections, channels: dict[str, Tensor]) -> tuple[Float[Tensor, "B T D"], Glued]:
         """Glue the sections of every position."""
         y = torch.cat([section.values for section in sections.values()], 2)
-        ones = y.new_ones(y.shape[:3], dtype=torch.promote_types(y.dtype, torch.float32))
-        compatibility, residual = ones, None
+        compatibility = residual = None
         if self.sheaf:
+            ones = y.new_ones(y.shape[:3], dtype=torch.promote_types(y.dtype, torch.float32))
             parts = [(s.mass, s.values.shape[2]) for s in sections.values()]
             mass = torch.cat([ones[..., :n] if m is None else m.to(ones.dtype) for m, n in parts], -1)
             licence = torch.sigmoid(channels["licence"].to(mass.dtype) + self.licence_bias)

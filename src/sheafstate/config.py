@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from sheafstate.errors import InputError
-from sheafstate.patches import HEAD_TYPES, INTERVAL_TYPES, PATCHES, PatchType, Reader
+from sheafstate.patches import HEAD_TYPES, INTERVAL_TYPES, PatchType
 
 __all__ = ["GLUINGS", "PRESETS", "QUANTIZATIONS", "RESTRICTIONS", "SITES", "SheafStateConfig"]
 
@@ -63,10 +63,6 @@ SWITCHES = (
     "boundaries",
     "write_licence",
     "learned_addresses",
-    "typed_router",
-    "section_values",
-    "pairwise_maps",
-    "expert_sections",
     "packed_weights",
     "use_cache",
     "tie_word_embeddings",
@@ -123,13 +119,6 @@ class SheafStateConfig(PreTrainedConfig):
         boundaries: whether the interval types have learned boundaries.
         write_licence: whether retrieval heads choose what is written.
         learned_addresses: whether the map to address vectors is trained.
-        typed_router: whether the experts' router sees the site.
-        section_values: whether transported values are taken from the dynamics' sections as well as from h, in the
-            site ``sheaf`` with heads of both readers.
-        pairwise_maps: whether every type's sections are sent to every other type by a learned map before they are
-            glued.
-        expert_sections: whether the routed experts refine every head's section before gluing instead of the residual
-            stream after it.
         d_ff: width of the shared SwiGLU.
         num_experts: routed experts; 0 for none.
         d_expert: width of a routed expert.
@@ -172,10 +161,6 @@ class SheafStateConfig(PreTrainedConfig):
     boundaries: bool = True
     write_licence: bool = True
     learned_addresses: bool = True
-    typed_router: bool = True
-    section_values: bool = False
-    pairwise_maps: bool = False
-    expert_sections: bool = False
     d_ff: int = 96
     num_experts: int = 4
     d_expert: int = 16
@@ -250,16 +235,6 @@ class SheafStateConfig(PreTrainedConfig):
     def num_maps(self) -> int:
         """Address maps: head i of memory and of retrieval both use map i."""
         return max(self.covers.get(PatchType.MEMORY, 0), self.covers.get(PatchType.RETRIEVAL, 0))
-
-    def applies(self, switch: str) -> bool:
-        """Whether an ablation switch is on and has something to act on."""
-        readers = {PATCHES[kind].reader for kind in self.covers}
-        possible = {
-            "section_values": self.site == "sheaf" and {Reader.TRANSPORT, Reader.DYNAMICS} <= readers,
-            "pairwise_maps": len(self.covers) > 1,
-            "expert_sections": self.num_experts > 0,
-        }
-        return possible[switch] and getattr(self, switch)
 
     @property
     def state_signature(self) -> tuple:

@@ -5,7 +5,7 @@ site     = Site(h)
 sections = Dynamics(h, site) + Transport(h, site)
 y, c     = Gluing(sections, h, site)
 x        = x + y
-x        = x + Experts(norm(x), site, c)
+x        = x + Experts(norm(x))
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from torch import nn
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.dynamics import Dynamics, DynamicsState
 from sheafstate.nn.experts import Experts, Load
-from sheafstate.nn.gluing import Glued, Gluing, join_sections, normalize_section
+from sheafstate.nn.gluing import Glued, Gluing
 from sheafstate.nn.quant_linear import linear_map
 from sheafstate.nn.records import Initialized, Rows, Sections, Site, split_channels
 from sheafstate.nn.site import LearnedSite
@@ -57,7 +57,6 @@ class Block(nn.Module):
         self.gluing = Gluing(config)
         self.expert_norm = nn.RMSNorm(config.d_model, config.norm_eps)
         self.experts = Experts(config)
-        self.refines_sections = config.applies("expert_sections")  # an adapter around the experts hides what they know
         parts = (self.site, self.dynamics, self.transport, self.gluing)
         self.layout = {name: width for part in parts for name, width in part.channels().items()}
         self.in_proj = linear_map(config, config.d_model, sum(self.layout.values()))
@@ -89,16 +88,13 @@ class Block(nn.Module):
         site = self.site(h, channels, rows)
         carried = (None, None) if state is None else (state.dynamics, state.transport)
         flowed, dynamics = self.dynamics(channels, site, carried[0], keep_state, with_edges)
-        moved, transport = self.transport(channels, site, carried[1], keep_state, with_edges, flowed)
+        moved, transport = self.transport(channels, site, carried[1], keep_state, with_edges)
         sections = {kind: (flowed | moved)[kind] for kind in self.covers}
-        added, section_load = None, None
-        if self.refines_sections:
-            added, section_load = self.experts.refine(normalize_section(*join_sections(sections)), site)
-        y, glued = self.gluing(sections, channels, added)
+        y, glued = self.gluing(sections, channels)
         x = x + y
-        refined, load = self.experts(self.expert_norm(x), site, glued.compatibility)
+        refined, load = self.experts(self.expert_norm(x), rows)
         kept = BlockState(dynamics, transport) if keep_state else None
-        return x + refined, kept, BlockReport(site, sections, glued, load or section_load)
+        return x + refined, kept, BlockReport(site, sections, glued, load)
 
 
 @torch.no_grad()

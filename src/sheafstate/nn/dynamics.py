@@ -143,7 +143,9 @@ class Dynamics(nn.Module):
             dt[:, h:] *= unity
         log_decay = dt * -self.A_log.exp()
         if site.log_carry is not None and h:
-            log_decay[:, :h] += functional.pad(site.log_carry[:, 0], (0, 1))[..., self.boundary_of]
+            carry = site.log_carry[:, 0].unsqueeze(-1).unbind(1)
+            bounded = [carry[at] for at in self.boundary_of if at >= 0]  # these heads are the first
+            log_decay[:, : len(bounded)] += torch.cat(bounded, 1)
         decay, written = log_decay.exp(), dt[..., None] * x.to(wide)
         read = []
         if h:

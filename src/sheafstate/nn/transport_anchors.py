@@ -127,9 +127,10 @@ class AnchorReader(nn.Module):
         log_weight = torch.where(is_anchor, pushed_weight, log_weight)
         keys, values = entries.unbind(1)
         with torch.autocast(x.device.type, enabled=False):
-            scaled = (query * self.d_head**-0.5).to(keys.dtype)[..., None]
-            logits = (keys @ scaled)[..., 0].to(log_weight.dtype) + log_weight
-            section = (logits.softmax(-1).to(values.dtype)[:, :, None] @ values).transpose(1, 2)
+            scaled = (query * self.d_head**-0.5).to(keys.dtype).flatten(0, 1)[..., None]
+            logits = torch.bmm(keys.flatten(0, 1), scaled).view_as(log_weight).to(log_weight.dtype) + log_weight
+            weights = logits.softmax(-1).to(values.dtype).flatten(0, 1)[:, None]
+            section = torch.bmm(weights, values.flatten(0, 1)).view(len(x), 1, self.heads, -1)
         return Section(section.to(x.dtype)), AnchorState(entries, log_weight)
 
     def _kept_band(self, rows: Rows, k: Tensor, v: Tensor, state: AnchorState | None) -> _Band:

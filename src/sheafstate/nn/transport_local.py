@@ -77,13 +77,13 @@ class LocalReader(nn.Module):
         keys, values = entries.unbind(1)
         table = query_rotations(self.window, self.d_head, self.theta, str(keys.dtype), str(x.device))
         with torch.autocast(x.device.type, enabled=False):
-            turned = (new[:, 0, :, 0].to(keys.dtype) @ table).unflatten(-1, (self.window, self.d_head))
+            turned = (new[:, 0, :, 0].flatten(0, 1).to(keys.dtype) @ table).view_as(keys)
             logits = (turned * keys).sum(-1, dtype=torch.promote_types(keys.dtype, torch.float32))
             if required(rows.settled) < self.window - 1:
                 age = torch.arange(self.window - 1, -1, -1, device=x.device)
                 logits = logits.masked_fill((age > rows.offset)[:, None], -torch.inf)
             weights = logits.softmax(-1).to(values.dtype)
-            section = (weights[:, :, None] @ values).transpose(1, 2)
+            section = torch.bmm(weights.flatten(0, 1)[:, None], values.flatten(0, 1)).view(len(x), 1, self.heads, -1)
         return Section(section.to(x.dtype)), LocalState(entries)
 
     def _band(self, rows: Rows, before: int) -> tuple[Tensor, Tensor]:

@@ -238,7 +238,7 @@ class RetrievalReader(nn.Module):
         pushes = pending > -torch.inf
         bucket = state.pending_address[..., None]
         place = torch.add(state.count.gather(-1, bucket) % self.degree, bucket, alpha=self.degree)
-        completed = self._blend(v[:, :, 0].to(dtype), state.pending_values)
+        completed = torch.lerp(state.pending_values, v[:, :, 0].to(dtype), self.shift.to(dtype))
         for ring, entry in (
             (state.vectors.flatten(2, 3), state.pending_vectors),
             (state.values.flatten(2, 3), completed),

@@ -17,13 +17,16 @@ from sheafstate.config import SheafStateConfig
 from sheafstate.nn.dynamics import Dynamics, DynamicsState
 from sheafstate.nn.experts import Experts, Load
 from sheafstate.nn.gluing import Glued, Gluing
-from sheafstate.nn.quant_linear import linear_map
+from sheafstate.nn.quant_linear import linear_map, project
 from sheafstate.nn.records import Initialized, Rows, Sections, Site, split_channels
 from sheafstate.nn.site import LearnedSite
 from sheafstate.nn.transport import Transport, TransportState
 from sheafstate.shapes import Float, Tensor
 
 __all__ = ["Block", "BlockReport", "BlockState", "initialize"]
+
+NARROW = 64
+"""Channels narrower than this are no product of their own."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class Block(nn.Module):
         self.expert_norm = nn.RMSNorm(config.d_model, config.norm_eps)
         self.experts = Experts(config)
         parts = (self.site, self.dynamics, self.transport, self.gluing)
-        self.layout = {name: width for part in parts for name, width in part.channels().items()}
+        layout = {name: width for part in parts for name, width in part.channels().items()}
+        self.layout = dict(sorted(layout.items(), key=lambda item: item[1] >= NARROW))
         self.in_proj = linear_map(config, config.d_model, sum(self.layout.values()))
         initialize(self)
 
@@ -84,7 +88,7 @@ class Block(nn.Module):
             with_edges: whether to list the relations used.
         """
         h = self.norm(x)
-        channels = split_channels(self.layout, self.in_proj(h))
+        channels = self._channels(h)
         site = self.site(h, channels, rows)
         carried = (None, None) if state is None else (state.dynamics, state.transport)
         flowed, dynamics = self.dynamics(channels, site, carried[0], keep_state, with_edges)
@@ -95,6 +99,13 @@ class Block(nn.Module):
         refined, load = self.experts(self.expert_norm(x), rows)
         kept = BlockState(dynamics, transport) if keep_state else None
         return x + refined, kept, BlockReport(site, sections, glued, load)
+
+    def _channels(self, h: Float[Tensor, "B T D"]) -> dict[str, Tensor]:
+        """The parts' channels of h; those that are narrow come out of one product and lie beside one another."""
+        narrow = {name: width for name, width in self.layout.items() if width < NARROW}
+        wide = [width for name, width in self.layout.items() if name not in narrow]
+        first, *rest = project(self.in_proj, h, [sum(narrow.values()), *wide])
+        return split_channels(narrow, first) | dict(zip([n for n in self.layout if n not in narrow], rest, strict=True))
 
 
 @torch.no_grad()

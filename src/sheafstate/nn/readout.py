@@ -52,17 +52,21 @@ class _SummedLoss(torch.autograd.Function):
     def forward(ctx: Any, logits: Float[Tensor, "n V"], targets: Int[Tensor, " n"]) -> Float[Tensor, ""]:
         counted = targets != IGNORED
         wanted = torch.where(counted, targets, 0)[:, None]
-        normaliser = torch.cat([part.logsumexp(1) for part in logits.split(GROUP)])
-        ctx.save_for_backward(logits, normaliser, wanted, counted)
-        return torch.where(counted, normaliser - logits.gather(1, wanted)[:, 0], 0.0).sum()
+        highest = torch.cat([part.amax(1, keepdim=True) for part in logits.split(GROUP)])
+        # apart from the largest logit, which may be so large that their sum would lose the digits of the smaller one
+        pairs = zip(logits.split(GROUP), highest.split(GROUP), strict=True)
+        normaliser = torch.cat([(part - top).exp_().sum(1, keepdim=True).log_() for part, top in pairs])
+        ctx.save_for_backward(logits, highest, normaliser, wanted, counted)
+        losses = normaliser - (logits.gather(1, wanted) - highest)
+        return torch.where(counted, losses[:, 0], 0.0).sum()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, ""]) -> tuple[Float[Tensor, "n V"], None]:
-        logits, normaliser, wanted, counted = ctx.saved_tensors
+        logits, highest, normaliser, wanted, counted = ctx.saved_tensors
         slope = torch.where(counted, gradient, 0.0)[:, None]
         result = torch.empty_like(logits)
-        groups = (result, logits, normaliser[:, None], slope)
-        for part, scores, size, weight in zip(*(tensor.split(GROUP) for tensor in groups), strict=True):
-            torch.sub(scores, size, out=part).exp_().mul_(weight)
+        groups = (result, logits, highest, normaliser, slope)
+        for part, scores, top, size, weight in zip(*(tensor.split(GROUP) for tensor in groups), strict=True):
+            torch.sub(scores, top, out=part).sub_(size).exp_().mul_(weight)
         return result.scatter_add_(1, wanted, -slope), None

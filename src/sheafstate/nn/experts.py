@@ -14,6 +14,7 @@ from torch.nn import functional
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.quant_linear import empty_packed, linear_map, packed_map, packed_values, quantized_map
 from sheafstate.nn.records import Rows
+from sheafstate.ops.precision import without_autocast
 from sheafstate.ops.quantize import Quantization
 from sheafstate.ops.route import LinearMap, routed_swiglu, routed_swiglu_reference, swiglu
 from sheafstate.shapes import Float, Int, Tensor
@@ -120,5 +121,5 @@ class Experts(nn.Module):
 
     def _route(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T E"]:
         wide = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             return functional.linear(x.to(wide), self.router.to(wide)).softmax(-1)

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.ops.packed import pack_codes, packed_linear, packed_width, unpack_weight
+from sheafstate.ops.precision import without_autocast
 from sheafstate.ops.quantize import Quantization, fake_quantize, fake_quantize_activation, quantize_weight
 from sheafstate.shapes import Float, Int8, Tensor
 
@@ -156,7 +157,7 @@ class _SplitLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
         ctx.save_for_backward(x, weight)
         ctx.sizes = sizes
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             return tuple(functional.linear(x, part) for part in weight.split(sizes))
 
     @staticmethod

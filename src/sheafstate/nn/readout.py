@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
+from sheafstate.ops.precision import without_autocast
 from sheafstate.shapes import Float, Int, Tensor
 
 __all__ = ["Readout", "next_token_loss"]
@@ -27,7 +28,7 @@ class Readout(nn.Linear):
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
         """x E^T, never in less than the weight's precision."""
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             logits = super().forward(x.to(self.weight.dtype))
             return logits.to(torch.promote_types(logits.dtype, torch.float32))
 

@@ -11,6 +11,7 @@ from torch import nn
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Site, required
 from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, take_along, written_slots
+from sheafstate.ops.precision import without_autocast
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = ["AnchorReader", "AnchorState"]
@@ -126,7 +127,7 @@ class AnchorReader(nn.Module):
         entries = torch.where(is_anchor[:, None, ..., None], pushed, entries)
         log_weight = torch.where(is_anchor, pushed_weight, log_weight)
         keys, values = entries.unbind(1)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             scaled = (query * self.d_head**-0.5).to(keys.dtype).flatten(0, 1)[..., None]
             logits = torch.bmm(keys.flatten(0, 1), scaled).view_as(log_weight).to(log_weight.dtype) + log_weight
             weights = logits.softmax(-1).to(values.dtype).flatten(0, 1)[:, None]

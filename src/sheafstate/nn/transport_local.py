@@ -8,6 +8,7 @@ from torch import nn
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Site, required
 from sheafstate.ops.banded import band_pairs, banded_softmax, query_rotations
+from sheafstate.ops.precision import without_autocast
 from sheafstate.shapes import Float, Tensor
 
 __all__ = ["LocalReader", "LocalState"]
@@ -76,7 +77,7 @@ class LocalReader(nn.Module):
         entries = torch.cat([state.entries[..., 1:, :], new[:, 1:].to(state.entries.dtype)], 3)
         keys, values = entries.unbind(1)
         table = query_rotations(self.window, self.d_head, self.theta, str(keys.dtype), str(x.device))
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             turned = (new[:, 0, :, 0].flatten(0, 1).to(keys.dtype) @ table).view_as(keys)
             logits = (turned * keys).sum(-1, dtype=torch.promote_types(keys.dtype, torch.float32))
             if required(rows.settled) < self.window - 1:

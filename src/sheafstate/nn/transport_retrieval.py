@@ -12,6 +12,7 @@ from torch import nn
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Site, required
 from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, run_starts, take_along, written_slots
+from sheafstate.ops.precision import without_autocast
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = ["RetrievalReader", "RetrievalState"]
@@ -251,7 +252,7 @@ class RetrievalReader(nn.Module):
         keys = state.vectors.gather(2, here[..., None].expand(-1, -1, -1, r, self.d_address))[:, :, 0]
         values = state.values.gather(2, here[..., None].expand(-1, -1, -1, r, self.d_head))[:, :, 0]
         bias = state.log_weight.gather(2, here.expand(-1, -1, -1, r))[:, :, 0]
-        with torch.autocast(v.device.type, enabled=False):
+        with without_autocast(v):
             match = (keys @ vectors[:, :, 0, :, None].to(keys.dtype))[..., 0]
             logits = torch.addcmul(bias + unity, match, self.log_scale.exp()[:, None].to(match.dtype))
             null = self.null.to(logits.dtype)[:, None].expand(*logits.shape[:2], 1)

@@ -13,6 +13,7 @@ from functools import cache
 
 import torch
 
+from sheafstate.ops.precision import without_autocast
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = [
@@ -160,7 +161,7 @@ def banded_softmax(
     if theta is not None:
         angles = rotary_angles(span, q.shape[-1], theta, q)
         queries, keys = rotate(queries, angles[degree - 1 : degree - 1 + block]), rotate(keys, angles)
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q):
         dtype = torch.promote_types(q.dtype, torch.float32)
         logits = (queries @ keys.transpose(-1, -2)).to(dtype)
         if bias is not None:

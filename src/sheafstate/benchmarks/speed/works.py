@@ -64,8 +64,13 @@ class Work:
         return f"{self.kind} {self.context:,} {self.dtype}{mode}"
 
 
-def prepare(model: PreTrainedModel, work: Work) -> Callable[[], object]:
-    """A function that does the work once.
+def prepare(model: PreTrainedModel, work: Work, device: str = "cpu") -> Callable[[], object]:
+    """A function that does the work once, and waits for the device.
+
+    Args:
+        model: a side; it is moved to the device.
+        work: what is done.
+        device: where.
 
     Raises:
         InputError: unknown dtype.
@@ -73,12 +78,26 @@ def prepare(model: PreTrainedModel, work: Work) -> Callable[[], object]:
     if work.dtype not in DTYPES:
         raise InputError(f"dtype must be one of {', '.join(DTYPES)}, not {work.dtype!r}")
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(VOCABULARY, (work.rows, work.context), generator=generator)
+    ids = torch.randint(VOCABULARY, (work.rows, work.context), generator=generator).to(device)
+    model.to(device)
     if work.kind is Kind.TRAIN:
-        return _training(model, ids, work)
-    model.eval().to(DTYPES[work.dtype])
-    if work.kind is Kind.DECODE:
-        return _decoding(model, ids, work)
+        call = _training(model, ids, work)
+    elif work.kind is Kind.DECODE:
+        call = _decoding(model.eval().to(DTYPES[work.dtype]), ids, work)
+    else:
+        call = _reading(model.eval().to(DTYPES[work.dtype]), ids, work)
+    return call if ids.device.type == "cpu" else _waiting(call, ids.device)
+
+
+def _waiting(call: Callable[[], object], device: torch.device) -> Callable[[], object]:
+    def done() -> None:
+        call()
+        torch.accelerator.synchronize(device)
+
+    return done
+
+
+def _reading(model: PreTrainedModel, ids: torch.Tensor, work: Work) -> Callable[[], object]:
     forward = torch.compile(model.forward, dynamic=False) if work.compiled else model.forward
 
     def read() -> object:
@@ -94,7 +113,7 @@ def _training(model: PreTrainedModel, ids: torch.Tensor, work: Work) -> Callable
     forward = torch.compile(model.forward, dynamic=False) if work.compiled else model.forward
 
     def step() -> object:
-        with torch.autocast("cpu", torch.bfloat16) if work.dtype == "bf16" else nullcontext():
+        with torch.autocast(ids.device.type, torch.bfloat16) if work.dtype == "bf16" else nullcontext():
             loss = forward(input_ids=ids, labels=ids, use_cache=False).loss
         loss.backward()
         optimizer.step()
@@ -114,11 +133,11 @@ def _decoding(model: PreTrainedModel, ids: torch.Tensor, work: Work) -> Callable
         for part in ids.split(CHUNK, 1):
             cache = model(input_ids=part, cache=cache, use_cache=True, logits_to_keep=1).cache
     forward = torch.compile(model.forward) if work.compiled else model.forward
-    token, count = torch.ones(1, 1, dtype=torch.long), 0
+    token, count = torch.ones_like(ids[:, :1]), 0
 
     def step() -> object:
         nonlocal count
-        position = torch.tensor([[work.context + count]])
+        position = torch.full_like(token, work.context + count)
         count += 1
         given = {"position_ids": position} if isinstance(model, LlamaForCausalLM) else {}
         with torch.no_grad():
@@ -135,5 +154,5 @@ def _llama_cache(model: LlamaForCausalLM, work: Work) -> DynamicCache | StaticCa
     for layer in range(config.num_hidden_layers):
         shape = (1, config.num_attention_heads, work.context, config.hidden_size // config.num_attention_heads)
         keys, values = (torch.randn(shape, generator=generator).to(model.dtype) for _ in range(2))
-        cache.update(keys, values, layer)
+        cache.update(keys.to(model.device), values.to(model.device), layer)
     return cache

@@ -2,7 +2,7 @@
 
 First the checks: on the device, in float32, every patch type alone and the mixture give the logits and gradients that
 the CPU gives in float64, and steps of decoding those of the whole text. Then prefill, training step and decoding from
-2,048 to 524,288 tokens, in turns with a Llama over FlashAttention (scaled_dot_product_attention) and with Mamba-2, which
+2,048 to 524,288 tokens, in turns with a Llama over FlashAttention (scaled_dot_product_attention) and with Mamba-2, that
 takes the kernels of mamba_ssm where they are installed. A side that runs out of memory is told so and left out.
 Everything goes into one JSON file, rewritten after each work.
 """

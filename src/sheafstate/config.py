@@ -69,13 +69,17 @@ SWITCHES = (
 )
 
 PRESETS = {"tiny": 4, "small": 10, "base": 22}
-"""The dial of every preset: its number of layers. About 0.8 M, 12 M and 110 M parameters without embeddings."""
+"""The dial of every preset: its number of layers. About 0.9 M, 12 M and 112 M parameters without embeddings."""
+
+
+SHARES = {PatchType.LOCAL: 3, PatchType.SYNTAX: 2, PatchType.TOPIC: 2, PatchType.RETRIEVAL: 2}
+"""Heads of a type in the mixture over those of a type that has the fewest: 1 for a type that is not named."""
 
 
 def _mixture(depth: int) -> dict[str, int]:
-    """Heads per type at a depth: twice as many local ones as of any other type, growing with the width."""
+    """Heads per type at a depth, growing with the width. Source: the second round in docs/experiments.md."""
     share = max(1, depth // 4) if depth < 16 else depth // 8
-    return {kind.value: 2 * share if kind is PatchType.LOCAL else share for kind in HEAD_TYPES}
+    return {kind.value: SHARES.get(kind, 1) * share for kind in HEAD_TYPES}
 
 
 def _preset_fields(depth: int) -> dict[str, Any]:
@@ -86,8 +90,7 @@ def _preset_fields(depth: int) -> dict[str, Any]:
         "d_model": width,
         "d_head": 32 if depth < 16 else 64,
         "heads": _mixture(depth),
-        "d_ff": 3 * width // 4,
-        "num_experts": 4,
+        "d_ff": width // 2,
         "d_expert": width // 8,
     }
 
@@ -161,8 +164,8 @@ class SheafStateConfig(PreTrainedConfig):
     boundaries: bool = True
     write_licence: bool = True
     learned_addresses: bool = True
-    d_ff: int = 96
-    num_experts: int = 4
+    d_ff: int = 64
+    num_experts: int = 0
     d_expert: int = 16
     router_aux_loss_coef: float = 0.01
     quantization: str = "none"

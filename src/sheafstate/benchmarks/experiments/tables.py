@@ -56,14 +56,14 @@ def _table(plan: Plan, study: Study, records: Mapping[str, Record]) -> str:
     head = ["side", "lr", *map(_heading, figures)]
     if BASE in rows:
         head += [f"Δ {_heading(name)}" for name in compared]
-    head += ["state, KiB", "seeds"]
+    head += ["d_ff", "state, KiB", "seeds"]
     lines = [_line(head), _line(["---"] * 2 + ["---:"] * (len(head) - 2))]
     for side, runs in rows.items():
         cells = [side, f"{_first(runs)['learning_rate']:g}"]
         cells += [_spread([_value(run, name) for run in runs.values()], name) for name in figures]
         if BASE in rows:
             cells += ["" if side == BASE else _difference(runs, rows[BASE], name) for name in compared]
-        cells += [f"{_first(runs)['state_bytes'] / 1024:,.0f}", f"{len(runs)}"]
+        cells += [str(_first(runs)["d_ff"]), f"{_first(runs)['state_bytes'] / 1024:,.0f}", f"{len(runs)}"]
         lines.append(_line(cells))
     return "\n".join(lines)
 

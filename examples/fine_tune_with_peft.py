@@ -20,9 +20,9 @@ adapters = LoraConfig(
     task_type="CAUSAL_LM",
     r=8,
     lora_alpha=16,
-    # in_proj and out_proj of every layer are linear maps; the routed experts are stacked in parameters without a module
-    target_modules=["in_proj", "out_proj"],
-    target_parameters=["experts.up", "experts.down"],
+    # every linear map of a layer; routed experts, where a model has them, are stacked in parameters without a module:
+    # target_parameters=["experts.up", "experts.down"]
+    target_modules=["in_proj", "out_proj", "shared_up", "shared_down"],
 )
 tuned = get_peft_model(model, adapters)
 tuned.print_trainable_parameters()

@@ -25,8 +25,7 @@ class Parameters:
     Attributes:
         total: all that are stored (a tied readout counts once).
         embedding: of these, in the embedding and an untied readout.
-        active: without embeddings, those that one token uses: one routed expert; with experts on sections as many as
-            there are heads at the most.
+        active: without embeddings, those that one token uses (one routed expert).
     """
 
     total: int
@@ -102,46 +101,28 @@ def _vectors(config: SheafStateConfig) -> int:
     count += 3 * sum(_heads(config, Reader.DYNAMICS).values()) + retrieval * (2 + width)
     count += len(config.interval_types) if config.boundaries else 0
     count += (retrieval if config.write_licence else 0) + covers.get(PatchType.INSTRUCTION, 0)
-    if config.applies("pairwise_maps"):
-        count += (len(covers) * width) ** 2
     if config.gluing == "sheaf":
         count += 2 * heads + (heads * width * width if config.restriction == "learned" else 0)
     return count
 
 
-def _routing(config: SheafStateConfig) -> tuple[int, int]:
-    """Width of what the routed experts refine, and how often one position is routed."""
-    return (config.d_head, config.num_heads) if config.applies("expert_sections") else (config.d_model, 1)
-
-
 def _router(config: SheafStateConfig) -> int:
-    if not config.num_experts:
-        return 0
-    intervals = len(config.interval_types) if config.boundaries else 0
-    return config.num_experts * (_routing(config)[0] + (len(config.covers) + intervals if config.typed_router else 0))
+    return config.num_experts * config.d_model
 
 
-def _linear_maps(config: SheafStateConfig) -> list[tuple[int, int, int, int]]:
-    """Rows, columns and number of a layer's linear maps, and how often a position goes through one of them."""
+def _linear_maps(config: SheafStateConfig) -> list[tuple[int, int, int]]:
+    """Rows, columns and number of a layer's linear maps, the routed experts' last."""
     d, experts = config.d_model, config.num_experts
-    maps = [(_input_width(config), d, 1, 1), (d, config.num_heads * config.d_head, 1, 1)]
-    if config.applies("head_maps"):
-        maps.append((config.num_heads * config.d_head, config.num_heads * config.d_head, 1, 1))
-    if config.applies("section_values"):
-        transported, dynamic = (sum(_heads(config, reader).values()) for reader in (Reader.TRANSPORT, Reader.DYNAMICS))
-        maps.append((transported * config.d_head, dynamic * config.d_head, 1, 1))
-    maps += [(2 * config.d_ff, d, 1, 1), (d, config.d_ff, 1, 1)] if config.d_ff else []
-    width, times = _routing(config)
-    routed = [(2 * config.d_expert, width, experts, times), (width, config.d_expert, experts, times)]
-    return maps + (routed if experts else [])
+    maps = [(_input_width(config), d, 1), (d, config.num_heads * config.d_head, 1)]
+    maps += [(2 * config.d_ff, d, 1), (d, config.d_ff, 1)] if config.d_ff else []
+    return maps + ([(2 * config.d_expert, d, experts), (d, config.d_expert, experts)] if experts else [])
 
 
-def _linear(config: SheafStateConfig) -> tuple[int, int, int]:
-    """Weights of a layer's linear maps: stored, used by one token at the most, and multiplied by for one token."""
+def _linear(config: SheafStateConfig) -> tuple[int, int]:
+    """Weights of a layer's linear maps: stored, and used by one token."""
     maps = _linear_maps(config)
-    stored = sum(rows * columns * number for rows, columns, number, _ in maps)
-    used = sum(rows * columns * min(number, times) for rows, columns, number, times in maps)
-    return stored, used, sum(rows * columns * times for rows, columns, _, times in maps)
+    stored = sum(rows * columns * number for rows, columns, number in maps)
+    return stored, sum(rows * columns for rows, columns, _ in maps)
 
 
 def _fixed(config: SheafStateConfig) -> int:
@@ -173,7 +154,7 @@ def checkpoint_bytes(config: SheafStateConfig, quantization: str = "none", dtype
         return full * dtype_bytes
     per_byte = 8 // BITS[quantization]
     layer = 0
-    for rows, columns, number, _ in _linear_maps(config):
+    for rows, columns, number in _linear_maps(config):
         scales = 1 if quantization == "ternary" else rows
         layer += number * (rows * -(-columns // per_byte) + scales * dtype_bytes)
     return (full - config.num_layers * _linear(config)[0]) * dtype_bytes + config.num_layers * layer
@@ -181,7 +162,7 @@ def checkpoint_bytes(config: SheafStateConfig, quantization: str = "none", dtype
 
 def parameters(config: SheafStateConfig) -> Parameters:
     """Count the parameters of a configuration."""
-    stored, used, _ = _linear(config)
+    stored, used = _linear(config)
     rest = _vectors(config) + _router(config)
     embedding = config.vocab_size * config.d_model * (1 if config.tie_word_embeddings else 2)
     layers, norm = config.num_layers, config.d_model
@@ -218,17 +199,15 @@ def _reading_flops(config: SheafStateConfig, kind: PatchType) -> int:
 
 def _fixed_flops(config: SheafStateConfig) -> int:
     """Operations of one layer for one token that do not depend on what it reads."""
-    _, _, multiplied = _linear(config)
+    _, used = _linear(config)
     covers, width = config.covers, config.d_head
     natural = sum(n for kind, n in _heads(config, Reader.DYNAMICS).items() if kind is not PatchType.MEMORY)
-    flops = 2 * multiplied + 2 * config.d_conv * _convolved(config)
+    flops = 2 * used + 2 * config.d_conv * _convolved(config)
     flops += 5 * natural * config.d_state * width + 5 * covers.get(PatchType.MEMORY, 0) * width
     flops += config.num_maps * config.d_address * config.num_addresses
     if config.restriction != "identity" and config.gluing == "sheaf":
         flops += 2 * config.num_heads * width * width
-    if config.applies("pairwise_maps"):
-        flops += 2 * (len(covers) * width) ** 2
-    return flops + 2 * _router(config) * _routing(config)[1]
+    return flops + 2 * _router(config)
 
 
 def cost(config: SheafStateConfig, context: int, dtype_bytes: int = 4) -> Cost:
@@ -283,7 +262,7 @@ def state_bytes(config: SheafStateConfig, context: int, dtype_bytes: int = 4) ->
     else:
         size += 2 * config.window * local * width * dtype_bytes
     anchors = config.num_anchors
-    size += kept * (2 * (config.num_kept + anchors) * width * dtype_bytes + anchors * wide)
+    size += kept * (config.num_kept + anchors) * (2 * width * dtype_bytes + wide)
     entry = config.d_address * wide + width * dtype_bytes + wide
     slots = config.num_addresses * config.retrieval_degree
     size += retrieval * ((slots + 1) * entry + (config.num_addresses + 1) * INTEGER)

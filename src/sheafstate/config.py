@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from sheafstate.errors import InputError
-from sheafstate.patches import HEAD_TYPES, INTERVAL_TYPES, PATCHES, PatchType, Reader
+from sheafstate.patches import HEAD_TYPES, INTERVAL_TYPES, PatchType
 
 __all__ = ["GLUINGS", "PRESETS", "QUANTIZATIONS", "RESTRICTIONS", "SITES", "SheafStateConfig"]
 
@@ -63,24 +63,23 @@ SWITCHES = (
     "boundaries",
     "write_licence",
     "learned_addresses",
-    "typed_router",
-    "section_values",
-    "pairwise_maps",
-    "head_maps",
-    "expert_sections",
     "packed_weights",
     "use_cache",
     "tie_word_embeddings",
 )
 
 PRESETS = {"tiny": 4, "small": 10, "base": 22}
-"""The dial of every preset: its number of layers. About 0.8 M, 12 M and 110 M parameters without embeddings."""
+"""The dial of every preset: its number of layers. About 0.9 M, 12 M and 112 M parameters without embeddings."""
+
+
+SHARES = {PatchType.LOCAL: 3, PatchType.SYNTAX: 2, PatchType.TOPIC: 2, PatchType.RETRIEVAL: 2}
+"""Heads of a type in the mixture over those of a type that has the fewest: 1 for a type that is not named."""
 
 
 def _mixture(depth: int) -> dict[str, int]:
-    """Heads per type at a depth: twice as many local ones as of any other type, growing with the width."""
+    """Heads per type at a depth, growing with the width. Source: the second round in docs/experiments.md."""
     share = max(1, depth // 4) if depth < 16 else depth // 8
-    return {kind.value: 2 * share if kind is PatchType.LOCAL else share for kind in HEAD_TYPES}
+    return {kind.value: SHARES.get(kind, 1) * share for kind in HEAD_TYPES}
 
 
 def _preset_fields(depth: int) -> dict[str, Any]:
@@ -91,8 +90,7 @@ def _preset_fields(depth: int) -> dict[str, Any]:
         "d_model": width,
         "d_head": 32 if depth < 16 else 64,
         "heads": _mixture(depth),
-        "d_ff": 3 * width // 4,
-        "num_experts": 4,
+        "d_ff": width // 2,
         "d_expert": width // 8,
     }
 
@@ -124,14 +122,6 @@ class SheafStateConfig(PreTrainedConfig):
         boundaries: whether the interval types have learned boundaries.
         write_licence: whether retrieval heads choose what is written.
         learned_addresses: whether the map to address vectors is trained.
-        typed_router: whether the experts' router sees the site.
-        section_values: whether transported values are taken from the dynamics' sections as well as from h, in the
-            site ``sheaf`` with heads of both readers.
-        pairwise_maps: whether every type's sections are sent to every other type by a learned map before they are
-            glued.
-        head_maps: the same from every head to every head, itself included, as one linear map.
-        expert_sections: whether the routed experts refine every head's section before gluing instead of the residual
-            stream after it.
         d_ff: width of the shared SwiGLU.
         num_experts: routed experts; 0 for none.
         d_expert: width of a routed expert.
@@ -174,13 +164,8 @@ class SheafStateConfig(PreTrainedConfig):
     boundaries: bool = True
     write_licence: bool = True
     learned_addresses: bool = True
-    typed_router: bool = True
-    section_values: bool = False
-    pairwise_maps: bool = False
-    head_maps: bool = False
-    expert_sections: bool = False
-    d_ff: int = 96
-    num_experts: int = 4
+    d_ff: int = 64
+    num_experts: int = 0
     d_expert: int = 16
     router_aux_loss_coef: float = 0.01
     quantization: str = "none"
@@ -253,17 +238,6 @@ class SheafStateConfig(PreTrainedConfig):
     def num_maps(self) -> int:
         """Address maps: head i of memory and of retrieval both use map i."""
         return max(self.covers.get(PatchType.MEMORY, 0), self.covers.get(PatchType.RETRIEVAL, 0))
-
-    def applies(self, switch: str) -> bool:
-        """Whether an ablation switch is on and has something to act on."""
-        readers = {PATCHES[kind].reader for kind in self.covers}
-        possible = {
-            "section_values": self.site == "sheaf" and {Reader.TRANSPORT, Reader.DYNAMICS} <= readers,
-            "pairwise_maps": len(self.covers) > 1,
-            "head_maps": True,
-            "expert_sections": self.num_experts > 0,
-        }
-        return possible[switch] and getattr(self, switch)
 
     @property
     def state_signature(self) -> tuple:

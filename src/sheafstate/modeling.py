@@ -165,13 +165,18 @@ class SheafStateModel(SheafStatePreTrainedModel):
         if documents is None and position_ids is None and cu_seq_lens_q is not None:
             documents = documents_between(cu_seq_lens_q, shape)
         past = 0 if cache is None else cache.get_seq_length()
-        arrangement = arrange(shape, x.device, attention_mask, documents, position_ids, carried, past)
+        begun = cache is not None and cache.begun
+        arrangement = arrange(shape, x.device, attention_mask, documents, position_ids, carried, past, begun)
+        is_step = arrangement.rows.is_step
+        if cache is not None and is_step:
+            cache.begin_step()
         x, states, reports, streams = self._layers(arrangement.compact(x), arrangement, cache, output_site)
         if cache is not None:
-            cache.commit(states, arrangement.state, shape[1], self.config.state_signature)
+            begun = begun or arrangement.order is None or arrangement.all_begun()
+            cache.commit(states, arrangement.state, shape[1], self.config.state_signature, is_step, begun)
         x = arrangement.restore(self.norm(x))
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        balance = [report.load.balance for report in reports if report.load is not None]
+        balance = [report.load.balance for report in reports if report.load is not None and not is_step]
         output = SheafStateModelOutput(
             last_hidden_state=x,
             cache=cache,

@@ -96,7 +96,10 @@ def layer_site(config: SheafStateConfig, report: BlockReport, arrangement: Arran
     """A block's report in the columns of the input."""
     site, rows = report.site, arrangement.rows
     batch, length = rows.valid.shape
-    wide, residual = report.glued.compatibility, report.glued.residual
+    glued = report.glued
+    wide = rows.offset.new_ones(batch, length, config.num_heads, dtype=torch.float32)
+    if glued.compatibility is not None:
+        wide = glued.compatibility
 
     def by_column(tensor: Tensor | None, none: Tensor) -> Tensor:
         return none if tensor is None else arrangement.restore(tensor).transpose(1, 2)
@@ -108,7 +111,7 @@ def layer_site(config: SheafStateConfig, report: BlockReport, arrangement: Arran
         addresses=by_column(addresses, rows.segment.new_zeros(batch, 0, length)),
         boundaries=by_column(boundaries, wide.new_zeros(batch, 0, length)).detach(),
         compatibility=by_column(wide, wide).detach(),
-        residual=None if residual is None else arrangement.restore(residual).detach(),
+        residual=None if glued.residual is None else arrangement.restore(glued.residual).detach(),
         experts=None if report.load is None else arrangement.restore(report.load.choice),
     )
 

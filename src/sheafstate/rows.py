@@ -40,6 +40,10 @@ class Arrangement:
         """Compacted positions back to columns."""
         return x if self.order is None else torch.empty_like(x).scatter(1, spread_index(self.order, x), x)
 
+    def all_begun(self) -> bool:
+        """Whether every row is known to have had a position; a compiled graph may not look."""
+        return _may_look() and bool(self.state.begun().all())
+
     def columns(self, row: Tensor, position: Tensor) -> Tensor:
         """Columns of single compacted positions."""
         return position if self.order is None else self.order[row, position]
@@ -53,6 +57,7 @@ def arrange(
     position_ids: Tensor | None,
     state: RowState | None,
     past: int,
+    begun: bool = False,
 ) -> Arrangement:
     """Compact rows and number their documents.
 
@@ -64,12 +69,15 @@ def arrange(
         position_ids: (B, T) or (1, T); without ``document_ids``, a document starts where they restart.
         state: where the rows stood, or ``None`` at the beginning.
         past: columns of earlier calls.
+        begun: whether every row is known to have had a position.
 
     Raises:
         InputError: a mask or ids of another shape.
     """
     batch, length = shape
     mask = _mask(shape, device, attention_mask, past)
+    if begun and state is not None and length == 1 and mask is None and document_ids is None and position_ids is None:
+        return _next(state, past)
     order = None if mask is None else torch.argsort((~mask).to(torch.int8), dim=1, stable=True)
     count = torch.full((batch,), length, device=device) if mask is None else mask.sum(1)
     index = torch.arange(length, device=device)
@@ -97,7 +105,32 @@ def arrange(
         last_id=at_end(positions, torch.where(known, before.last_id + count, -1)),
         last_column=at_end(columns, before.last_column),
     )
-    return Arrangement(Rows(start.cumsum(1), start, offset, valid, count), order, new)
+    settled = None
+    if length == 1 and state is not None and order is None and _may_look() and not torch.is_grad_enabled():
+        settled = None if bool(start.any()) else int(offset.min())
+    return Arrangement(Rows(start.cumsum(1), start, offset, valid, count, settled), order, new)
+
+
+def _may_look() -> bool:
+    """Whether a choice may hang on data; a compiled graph would break there."""
+    return not torch.compiler.is_compiling()
+
+
+def _next(state: RowState, past: int) -> Arrangement:
+    """The next position of every row, where none is masked and nothing says that a document begins."""
+    offset = state.position[:, None]
+    zeros, ones = torch.zeros_like(offset), torch.ones_like(state.position)
+    settled = None
+    if not torch.is_grad_enabled():
+        settled = int(offset.min()) if _may_look() else 0
+    new = RowState(
+        document=state.document,
+        position=state.position + 1,
+        seen=state.seen + 1,
+        last_id=torch.where(state.last_id >= 0, state.last_id + 1, -1),
+        last_column=torch.full_like(ones, past),
+    )
+    return Arrangement(Rows(zeros, zeros.bool(), offset, ~zeros.bool(), ones, settled), None, new)
 
 
 def documents_between(borders: Tensor, shape: tuple[int, int]) -> Int[Tensor, "one T"]:
@@ -144,7 +177,7 @@ def _mask(shape: tuple[int, int], device: torch.device, mask: Tensor | None, pas
         raise InputError(f"attention_mask must have shape ({batch}, {widths}), not {tuple(mask.shape)}")
     mask = mask[:, mask.shape[1] - length :].to(device).bool()
     # one look at the data saves two permutations a call; a compiled graph may not look
-    return None if not torch.compiler.is_compiling() and bool(mask.all()) else mask
+    return None if _may_look() and bool(mask.all()) else mask
 
 
 def _ids(name: str, ids: Tensor | None, shape: tuple[int, int], order: Tensor | None) -> Int[Tensor, "B T"] | None:

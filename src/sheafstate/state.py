@@ -130,12 +130,37 @@ class SheafStateCache(Cache):
         super().__init__(layers=[SheafStateCacheLayer() for _ in range(num_layers)])
         self.rows: RowState | None = None
         self.signature: tuple = ()
+        self.begun = False
+        self._owned: bool | None = None
+        self._torn = False
 
-    def commit(self, states: list[BlockState], rows: RowState, columns: int, signature: tuple) -> None:
-        """Take the states of all layers at once, so that a call that fails half-way leaves the cache as it was."""
+    def commit(
+        self, states: list[BlockState], rows: RowState, columns: int, signature: tuple, is_step: bool, begun: bool
+    ) -> None:
+        """Take the states of all layers at once, so that a call that fails half-way leaves the cache as it was.
+
+        Args:
+            states: of the layers.
+            rows: where the rows stand.
+            columns: of the call's input.
+            signature: see :meth:`check`.
+            is_step: whether the states were written in place, after :meth:`begin_step`.
+            begun: whether every row has had a position.
+        """
         for layer, state in zip(self.states, states, strict=True):
             layer.replace(state, columns)
-        self.rows, self.signature = rows, signature
+        self.rows, self.signature, self.begun, self._torn = rows, signature, begun, False
+        if not is_step:
+            self._owned = None
+
+    def begin_step(self) -> None:
+        """Make the states the cache's own before they are written in place; until :meth:`commit` they are torn."""
+        mode = torch.is_inference_mode_enabled()
+        if self._owned is not mode:
+            for layer in self.states:
+                layer.map(torch.clone)
+            self._owned = mode
+        self._torn = True
 
     def check(self, signature: tuple, batch: int) -> None:
         """Refuse a state that another model or another batch has left here.
@@ -145,8 +170,10 @@ class SheafStateCache(Cache):
             batch: rows of the input.
 
         Raises:
-            InputError: the configuration or the rows differ.
+            InputError: the configuration or the rows differ, or a step of decoding failed half-way.
         """
+        if self._torn:
+            raise InputError("cache was left half-way through a step that failed: start again, or from a snapshot()")
         if self.rows is not None and self.signature != signature:
             raise InputError("cache was filled by a model of another configuration")
         if self.rows is not None and self.batch_size != batch:
@@ -187,6 +214,7 @@ class SheafStateCache(Cache):
 
     def detach(self) -> "SheafStateCache":
         """A copy through which no gradient flows: truncated back-propagation through time."""
+        self._owned = None  # what two caches share, neither may write into
         return self._copy(torch.detach)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "SheafStateCache":
@@ -199,7 +227,7 @@ class SheafStateCache(Cache):
         for mine, theirs in zip(self.states, copy.states, strict=True):
             theirs.state, theirs.length = map_tensors(function, mine.state), mine.length
             theirs.is_initialized = mine.is_initialized
-        copy.signature = self.signature
+        copy.signature, copy.begun, copy._torn = self.signature, self.begun, self._torn
         copy.rows = map_tensors(function, self.rows)
         return copy
 
@@ -210,7 +238,7 @@ class SheafStateCache(Cache):
     def reset(self) -> None:
         """Forget everything."""
         super().reset()
-        self.rows = None
+        self.rows, self.begun, self._owned, self._torn = None, False, None, False
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Rows in another order, for beam search."""

@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "outputs": _OUTPUTS,
     "low_bit": _GROUND | {"ops"},
     "modeling": _MODEL | {"low_bit"},
+    "parallel": _MODEL | {"modeling"},
     "llama": frozenset({"shapes", "errors", "config", "modeling"}),
     "data": frozenset({"errors", "edges", "simulation"}),
     "training": _USE,
@@ -66,7 +67,7 @@ MAY_USE: dict[str, frozenset[str]] = {
     "scipy": frozenset({"simulation", "evaluation", "benchmarks"}),
     "tensorboard": frozenset({"training"}),
     "tokenizers": frozenset({"data", "training"}),
-    "torch": _TENSOR | _STUDIES | {"low_bit", "llama", "data", "cli"},
+    "torch": _TENSOR | _STUDIES | {"low_bit", "llama", "parallel", "data", "cli"},
     "tqdm": frozenset({"training"}),
     "transformers": _STUDIES
     | {"config", "state", "outputs", "low_bit", "modeling", "llama", "data", "cli", "registration"},

@@ -47,8 +47,8 @@ GROWING = Mutation(
 )
 SLOW_WAY = Mutation(
     "nn/transport_retrieval.py",
-    "if state is not None and v.shape[2] == 1:",
-    "if state is not None and v.shape[2] == 1 and int(state.count.sum()) < 1000:",
+    "if state is not None and site.rows.is_step:",
+    "if state is not None and site.rows.is_step and int(state.count.sum()) < 1000:",
     "a decoding step lays out every bucket again once much was written",
 )
 

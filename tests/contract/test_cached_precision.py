@@ -22,8 +22,8 @@ ONE_SCALE = Mutation(
 )
 ROUNDED_MEMORIES = Mutation(
     "nn/dynamics.py",
-    "return vector.transpose(1, 2), state.scatter(2, index, vector)",
-    "return vector.transpose(1, 2), state.scatter(2, index, vector).half().to(state.dtype)",
+    "state.memory.scatter_(2, index, vector[:, :, None])",
+    "state.memory.scatter_(2, index, vector[:, :, None].half().to(wide))",
     "the memories are rounded at every step",
 )
 ROUNDED_BUCKETS = Mutation(

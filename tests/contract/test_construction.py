@@ -49,12 +49,10 @@ variants = st.sampled_from(list(VARIANTS))
 
 def expected_constants(model: SheafStateForCausalLM) -> dict[str, torch.Tensor | float]:
     """The initial values that are no random numbers, by the name's ending, of one layer."""
-    config, block = model.config, model.model.layers[0]
+    block = model.model.layers[0]
     kinds = [kind for kind, n in block.dynamics.natural.items() for _ in range(n)]
     kinds += ["memory"] * block.dynamics.memories
     dt = torch.tensor([PATCHES[kind].dt for kind in kinds], dtype=torch.float64)
-    home = torch.zeros(config.num_experts, len(config.covers) + len(config.interval_types))
-    home[torch.arange(config.num_experts), torch.arange(config.num_experts) % len(config.covers)] = 1
     return {
         "dynamics.dt_bias": dt.expm1().log().float(),
         "dynamics.A_log": 0.0,
@@ -69,7 +67,6 @@ def expected_constants(model: SheafStateForCausalLM) -> dict[str, torch.Tensor |
         "retrieval.null": 0.0,
         "retrieval.shift": 1.0,
         "instruction.null": 0.0,
-        "experts.site_router": home,
         "norm.weight": 1.0,
     }
 

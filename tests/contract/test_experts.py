@@ -67,7 +67,7 @@ def test_every_expert_is_in_use_after_200_steps(unchecked_shapes) -> None:
 @contract(21)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_expert_is_in_use_after_200_steps_of_every_kind(name) -> None:
-    config = SheafStateConfig.from_preset("tiny", vocab_size=256, **VARIANTS[name])
+    config = SheafStateConfig.from_preset("tiny", vocab_size=256, num_experts=EXPERTS, **VARIANTS[name])
     for shares in shares_after_training(config, steps=200, rows=4, length=128):
         assert shares.min() > 0.05 / EXPERTS
 

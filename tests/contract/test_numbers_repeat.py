@@ -28,9 +28,9 @@ OWN_GENERATOR = Mutation(
 )
 BY_HASH = Mutation(
     "nn/experts.py",
-    "home = torch.arange(self.num_experts) % len(self.pools)",
-    "home = torch.tensor([hash(str(e)) % len(self.pools) for e in range(self.num_experts)])",
-    "experts find their homes by a hash that differs between processes",
+    'values["router"] = torch.randn(self.router.shape)',
+    'values["router"] = hash("router") % 97 + torch.randn(self.router.shape)',
+    "the router begins by a hash that differs between processes",
 )
 
 

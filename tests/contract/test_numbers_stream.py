@@ -45,8 +45,8 @@ NARROW_COLUMN = Mutation(
 )
 STALE_RING = Mutation(
     "nn/transport_local.py",
-    "kept = LocalState(rows.final(k, self.window), rows.final(v, self.window)) if keep_state else None",
-    "kept = LocalState(k[:, : self.window], v[:, : self.window]) if keep_state else None",
+    "last = torch.stack([rows.final(k, self.window), rows.final(v, self.window)], 1)",
+    "last = torch.stack([k[:, : self.window], v[:, : self.window]], 1)",
     "the ring keeps the oldest keys",
 )
 

@@ -26,8 +26,8 @@ ALWAYS_STOPS = Mutation(
 )
 LOST_VALUES = Mutation(
     "nn/transport_local.py",
-    "torch.cat([state.values.to(v.dtype), v], 1)",
-    "torch.cat([state.values.detach().to(v.dtype), v], 1)",
+    "keys, values = state.entries.transpose(2, 3).to(k.dtype).unbind(1)",
+    "keys, values = (t.detach() if i else t for i, t in enumerate(state.entries.transpose(2, 3).unbind(1)))",
     "no gradient flows into the values of the window",
 )
 UNUSED_IN_TRAINING = Mutation(

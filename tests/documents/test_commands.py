@@ -69,10 +69,15 @@ CHEAP = {
     "evaluate": {"--data": "other-text.txt"},
     "export": {"--data": "other-text.txt"},
     "simulate": {"--length": "2048", "--sweep": "scaling"},
+    "bench": {"--context": "64", "--work": "prefill"},
 }
 """Command → options whose values are replaced, to try what is shown at little cost."""
 
-ADDED = {"simulate": ["--length", "1024", "--length", "2048"], "generate": ["--max-new-tokens", "8"]}
+ADDED = {
+    "simulate": ["--length", "1024", "--length", "2048"],
+    "generate": ["--max-new-tokens", "8"],
+    "bench": ["--preset", "tiny"],
+}
 """Command → what is added to the same end; a scaling sweep goes over the lengths that are given."""
 
 NOT_HERE = {

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from sheafstate import __version__
+from sheafstate.cli.bench import bench_command
 from sheafstate.cli.demo import demo_command
 from sheafstate.cli.estimate import estimate_command
 from sheafstate.cli.evaluate import evaluate_command
@@ -34,6 +35,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": evaluate_command,
     "estimate": estimate_command,
     "inspect": inspect_command,
+    "bench": bench_command,
     "report": report_command,
     "export": export_command,
     "import-llama": import_llama_command,

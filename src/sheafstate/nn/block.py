@@ -5,7 +5,7 @@ site     = Site(h)
 sections = Dynamics(h, site) + Transport(h, site)
 y, c     = Gluing(sections, h, site)
 x        = x + y
-x        = x + Experts(norm(x), site, c)
+x        = x + Experts(norm(x))
 """
 
 from dataclasses import dataclass
@@ -16,14 +16,17 @@ from torch import nn
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.dynamics import Dynamics, DynamicsState
 from sheafstate.nn.experts import Experts, Load
-from sheafstate.nn.gluing import Glued, Gluing, join_sections, normalize_section
-from sheafstate.nn.quant_linear import linear_map
+from sheafstate.nn.gluing import Glued, Gluing
+from sheafstate.nn.quant_linear import linear_map, project
 from sheafstate.nn.records import Initialized, Rows, Sections, Site, split_channels
 from sheafstate.nn.site import LearnedSite
 from sheafstate.nn.transport import Transport, TransportState
 from sheafstate.shapes import Float, Tensor
 
 __all__ = ["Block", "BlockReport", "BlockState", "initialize"]
+
+NARROW = 64
+"""Channels narrower than this are no product of their own."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,9 @@ class Block(nn.Module):
         self.gluing = Gluing(config)
         self.expert_norm = nn.RMSNorm(config.d_model, config.norm_eps)
         self.experts = Experts(config)
-        self.refines_sections = config.applies("expert_sections")  # an adapter around the experts hides what they know
         parts = (self.site, self.dynamics, self.transport, self.gluing)
-        self.layout = {name: width for part in parts for name, width in part.channels().items()}
+        layout = {name: width for part in parts for name, width in part.channels().items()}
+        self.layout = dict(sorted(layout.items(), key=lambda item: item[1] >= NARROW))
         self.in_proj = linear_map(config, config.d_model, sum(self.layout.values()))
         initialize(self)
 
@@ -85,20 +88,24 @@ class Block(nn.Module):
             with_edges: whether to list the relations used.
         """
         h = self.norm(x)
-        channels = split_channels(self.layout, self.in_proj(h))
+        channels = self._channels(h)
         site = self.site(h, channels, rows)
         carried = (None, None) if state is None else (state.dynamics, state.transport)
         flowed, dynamics = self.dynamics(channels, site, carried[0], keep_state, with_edges)
-        moved, transport = self.transport(channels, site, carried[1], keep_state, with_edges, flowed)
+        moved, transport = self.transport(channels, site, carried[1], keep_state, with_edges)
         sections = {kind: (flowed | moved)[kind] for kind in self.covers}
-        added, section_load = None, None
-        if self.refines_sections:
-            added, section_load = self.experts.refine(normalize_section(*join_sections(sections)), site)
-        y, glued = self.gluing(sections, channels, added)
+        y, glued = self.gluing(sections, channels)
         x = x + y
-        refined, load = self.experts(self.expert_norm(x), site, glued.compatibility)
+        refined, load = self.experts(self.expert_norm(x), rows)
         kept = BlockState(dynamics, transport) if keep_state else None
-        return x + refined, kept, BlockReport(site, sections, glued, load or section_load)
+        return x + refined, kept, BlockReport(site, sections, glued, load)
+
+    def _channels(self, h: Float[Tensor, "B T D"]) -> dict[str, Tensor]:
+        """The parts' channels of h; those that are narrow come out of one product and lie beside one another."""
+        narrow = {name: width for name, width in self.layout.items() if width < NARROW}
+        wide = [width for name, width in self.layout.items() if name not in narrow]
+        first, *rest = project(self.in_proj, h, [sum(narrow.values()), *wide])
+        return split_channels(narrow, first) | dict(zip([n for n in self.layout if n not in narrow], rest, strict=True))
 
 
 @torch.no_grad()

@@ -99,6 +99,8 @@ class Dynamics(nn.Module):
         if not self.width:
             empty = self.initial_state(site.rows.length.shape[0], channels["dt"]) if keep_state else None
             return {}, empty
+        if state is not None and site.rows.is_step:
+            return self._step(channels, site, state)
         carried = self.initial_state(site.rows.length.shape[0], channels["convolved"]) if state is None else state
         convolved = self._convolve(channels["convolved"], site.rows, carried.tail)
         sizes = [self.heads * self.d_head, self.memories * self.d_head, self.d_state, self.d_state]
@@ -128,6 +130,39 @@ class Dynamics(nn.Module):
             sections[PatchType.MEMORY] = Section(y, None, self._address_chain(site) if with_edges else None)
         return sections, new if keep_state else None
 
+    def _step(self, channels: dict[str, Tensor], site: Site, state: DynamicsState) -> tuple[Sections, DynamicsState]:
+        """One position of every row. Writes into the state."""
+        h, m, wide = self.heads, self.memories, state.natural.dtype
+        taps = torch.cat([state.tail, channels["convolved"].to(state.tail.dtype)], 1)
+        convolved = (taps * self.conv_weight.T.to(taps.dtype)).sum(1) + self.conv_bias.to(taps.dtype)
+        x, B, C = functional.silu(convolved).split([(h + m) * self.d_head, self.d_state, self.d_state], -1)
+        x = x.unflatten(-1, (h + m, self.d_head))
+        dt = functional.softplus(channels["dt"][:, 0].to(wide) + self.dt_bias)
+        unity = required(site.log_unity)[:, :m, 0].exp() if m else None
+        if unity is not None:
+            dt[:, h:] *= unity
+        log_decay = dt * -self.A_log.exp()
+        if site.log_carry is not None and h:
+            carry = site.log_carry[:, 0].unsqueeze(-1).unbind(1)
+            bounded = [carry[at] for at in self.boundary_of if at >= 0]  # these heads are the first
+            log_decay[:, : len(bounded)] += torch.cat(bounded, 1)
+        decay, written = log_decay.exp(), dt[..., None] * x.to(wide)
+        read = []
+        if h:
+            B, C = B.to(wide), C.to(wide)
+            state.natural.mul_(decay[:, :h, None, None]).addcmul_(B[:, None, :, None], written[:, :h, None])
+            read.append((state.natural * C[:, None, :, None]).sum(2))
+        if unity is not None:
+            index = required(site.address)[:, :m, :, None].expand(-1, -1, -1, self.d_head)
+            vector = torch.addcmul(written[:, h:], decay[:, h:, None], state.memory.gather(2, index)[:, :, 0])
+            state.memory.scatter_(2, index, vector[:, :, None])
+            read.append(vector * unity[..., None])
+        y = torch.addcmul(torch.cat(read, 1).to(x.dtype), self.D[:, None].to(x.dtype), x)[:, None]
+        kinds = self.natural | ({PatchType.MEMORY: m} if m else {})
+        parts = y.split(list(kinds.values()), 2)
+        sections = {kind: Section(part) for kind, part in zip(kinds, parts, strict=True)}
+        return sections, replace(state, tail=taps[:, 1:])
+
     def _convolve(self, x: Tensor, rows: Rows, tail: Tensor) -> Tensor:
         y = causal_convolution(x, self.conv_weight.to(x.dtype), self.conv_bias.to(x.dtype), rows.segment, tail)
         return functional.silu(y)
@@ -148,10 +183,7 @@ class Dynamics(nn.Module):
         """One vector per address. Step and reading are scaled by the partition of unity, so both vanish on a border."""
         address, unity = self._addresses(site), required(site.log_unity)[:, : self.memories].exp().transpose(1, 2)
         dt, log_decay = dt * unity, log_decay * unity
-        if carried and x.shape[1] == 1:
-            y, state = _memory_step(x, dt, log_decay, address, site.rows, state)
-        else:
-            y, state = _memory_scan(x, dt, log_decay, address, site.rows, state, carried, keep_state)
+        y, state = _memory_scan(x, dt, log_decay, address, site.rows, state, carried, keep_state)
         y = unity[..., None] * y
         return torch.addcmul(y.to(x.dtype), self.D[self.heads :, None].to(x.dtype), x), state
 
@@ -228,19 +260,3 @@ def _memory_scan(
         known = ordered.gather(-1, found) == wanted
         state = take_along(y[:, :, 0], found.flatten(0, 1)).unflatten(0, (batch, heads)) * known[..., None]
     return outputs, state
-
-
-def _memory_step(
-    x: Float[Tensor, "B one h P"],
-    dt: Float[Tensor, "B one h"],
-    log_decay: Float[Tensor, "B one h"],
-    address: Int[Tensor, "B h one"],
-    rows: Rows,
-    state: Float[Tensor, "B h K P"],
-) -> tuple[Float[Tensor, "B one h P"], Float[Tensor, "B h K P"]]:
-    """One position: update the vector of its address."""
-    state = torch.where(rows.start[:, :, None, None], 0.0, state)
-    index = address[..., None].expand(-1, -1, -1, state.shape[-1])
-    written = (dt[..., None] * x).transpose(1, 2)
-    vector = log_decay.transpose(1, 2)[..., None].exp() * state.gather(2, index) + written.to(state.dtype)
-    return vector.transpose(1, 2), state.scatter(2, index, vector)

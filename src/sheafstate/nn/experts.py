@@ -1,4 +1,7 @@
-"""E: a shared SwiGLU and small experts whose router sees the site. Source: DESIGN §3, Experts."""
+"""E: a shared SwiGLU and small experts, one of which a router chooses. Source: DESIGN §3, Experts.
+
+A router that saw the site as well, each expert with a home type, was no better (docs/experiments.md).
+"""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +13,8 @@ from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.quant_linear import empty_packed, linear_map, packed_map, packed_values, quantized_map
-from sheafstate.nn.records import Rows, Site, required
+from sheafstate.nn.records import Rows
+from sheafstate.ops.precision import without_autocast
 from sheafstate.ops.quantize import Quantization
 from sheafstate.ops.route import LinearMap, routed_swiglu, routed_swiglu_reference, swiglu
 from sheafstate.shapes import Float, Int, Tensor
@@ -23,35 +27,29 @@ class Load:
     """How the router spread the positions.
 
     Attributes:
-        choice: chosen expert of every position, of every head of it where experts refine sections.
+        choice: chosen expert of every position.
         probabilities: the router's distribution.
         balance: sum over documents of (positions x E sum_e f_e P_e); divide by the positions for the auxiliary loss.
     """
 
-    choice: Int[Tensor, "B T *heads"]
-    probabilities: Float[Tensor, "B T *heads E"]
+    choice: Int[Tensor, "B T"]
+    probabilities: Float[Tensor, "B T E"]
     balance: Float[Tensor, ""]
 
 
-def balance_loss(
-    choice: Int[Tensor, "B T *heads"], probabilities: Float[Tensor, "B T *heads E"], rows: Rows
-) -> Float[Tensor, ""]:
+def balance_loss(choice: Int[Tensor, "B T"], probabilities: Float[Tensor, "B T E"], rows: Rows) -> Float[Tensor, ""]:
     """Token-weighted sum over documents of E sum_e f_e P_e, f the share of positions and P the mean probability.
-
-    Where heads are routed apart, shares and means are over pairs of position and head.
 
     Documents are balanced each for itself, so that packing, padding, processes and accumulation change nothing.
     Source: Fedus et al., "Switch Transformers" (2021), equation 4.
     """
-    batch, experts = probabilities.shape[0], probabilities.shape[-1]
-    chosen = functional.one_hot(choice, experts).to(probabilities.dtype)
-    if choice.dim() == 3:
-        chosen, probabilities = chosen.mean(2), probabilities.mean(2)
+    batch, _, experts = probabilities.shape
     documents = rows.segment.shape[1] + 1
     number = (rows.segment + torch.arange(batch, device=choice.device)[:, None] * documents).flatten()
     valid = rows.valid.flatten()[:, None].to(probabilities.dtype)
+    chosen = functional.one_hot(choice.flatten(), experts).to(probabilities.dtype) * valid
     blank = probabilities.new_zeros(batch * documents, experts)
-    counts = blank.index_add(0, number, chosen.flatten(0, 1) * valid)
+    counts = blank.index_add(0, number, chosen)
     mass = blank.index_add(0, number, probabilities.flatten(0, 1) * valid)
     positions = counts.sum(-1).clamp(min=1)
     return experts * ((counts * mass).sum(-1) / positions).sum()
@@ -70,18 +68,11 @@ class Experts(nn.Module):
             down_std = self.range / math.sqrt(config.d_ff)
             self.shared_up = linear_map(config, d, 2 * config.d_ff)
             self.shared_down = linear_map(config, config.d_ff, d, down_std)
-        self.on_sections = config.applies("expert_sections")
-        width, inner = config.d_head if self.on_sections else d, config.d_expert
-        self.stacks = {"up": (self.num_experts, 2 * inner, width), "down": (self.num_experts, width, inner)}
+        self.stacks = {"up": (self.num_experts, 2 * config.d_expert, d), "down": (self.num_experts, d, config.d_expert)}
         if self.num_experts:
             for name, shape in self.stacks.items():
                 self._make_stack(name, shape)
-            self.router = nn.Parameter(torch.empty(self.num_experts, width))
-        self.pools = list(config.covers.values())
-        self.boundaries = len(config.interval_types) if config.boundaries else 0
-        self.typed = bool(self.num_experts) and config.typed_router
-        if self.typed:
-            self.site_router = nn.Parameter(torch.empty(self.num_experts, len(self.pools) + self.boundaries))
+            self.router = nn.Parameter(torch.empty(self.num_experts, d))
 
     def _make_stack(self, name: str, shape: tuple[int, int, int]) -> None:
         if not self.packed:
@@ -91,7 +82,7 @@ class Experts(nn.Module):
             self.register_buffer(part, room)
 
     def initial_values(self) -> dict[str, Tensor]:
-        """Fan-in scaled weights; expert e prefers, at first, the e-th type in use (its home)."""
+        """Fan-in scaled weights; a router without strong opinions."""
         if not self.num_experts:
             return {}
         values: dict[str, Tensor] = {}
@@ -100,9 +91,6 @@ class Experts(nn.Module):
             weight = torch.randn(shape) * scale / math.sqrt(shape[-1])
             values |= packed_values(weight, self.quantization, f"{name}_") if self.packed else {name: weight}
         values["router"] = torch.randn(self.router.shape) / math.sqrt(self.router.shape[-1]) * 0.1
-        if self.typed:
-            home = torch.arange(self.num_experts) % len(self.pools)
-            values["site_router"] = functional.one_hot(home, self.site_router.shape[1]).float()
         return values
 
     def packed_values(self, mode: Quantization) -> dict[str, dict[str, Tensor]]:
@@ -117,46 +105,21 @@ class Experts(nn.Module):
             return [partial(packed_map, codes=codes, scale=scale, mode=self.quantization) for codes, scale in parts]
         return [partial(quantized_map, weight=weight, mode=self.quantization) for weight in getattr(self, name)]
 
-    def forward(
-        self, x: Float[Tensor, "B T D"], site: Site, compatibility: Float[Tensor, "B T H"]
-    ) -> tuple[Float[Tensor, "B T D"], Load | None]:
+    def forward(self, x: Float[Tensor, "B T D"], rows: Rows) -> tuple[Float[Tensor, "B T D"], Load | None]:
         """Refine every position."""
         y = swiglu(x, self.shared_up, self.shared_down) if self.shared else torch.zeros_like(x)
-        if not self.num_experts or self.on_sections:
+        if not self.num_experts:
             return y, None
-        types = torch.stack([part.mean(-1) for part in compatibility.split(self.pools, -1)], -1)
-        routed, load = self._routed(x, types, site)
-        return y + routed, load
-
-    def refine(self, y: Float[Tensor, "B T H P"], site: Site) -> tuple[Float[Tensor, "B T H P"], Load]:
-        """What an expert of its own adds to every normalised section; without a bias, nothing to one of mass 0."""
-        kinds = torch.eye(len(self.pools), dtype=y.dtype, device=y.device).split(1)
-        types = torch.cat([kind.expand(heads, -1) for kind, heads in zip(kinds, self.pools, strict=True)])
-        routed, load = self._routed(y.to(self.router.dtype), types.expand(*y.shape[:2], -1, -1), site)
-        return routed, load
-
-    def _routed(
-        self, x: Float[Tensor, "*batch D"], types: Float[Tensor, "*batch kinds"], site: Site
-    ) -> tuple[Float[Tensor, "*batch D"], Load]:
-        """What the chosen experts give, weighted; ``types`` is what the router sees of them."""
-        probabilities = self._route(x, types, site)
+        probabilities = self._route(x)
         weight, choice = probabilities.max(-1)
         run = routed_swiglu_reference if torch.compiler.is_compiling() else routed_swiglu
         experts = list(zip(self._linear_maps("up"), self._linear_maps("down"), strict=True))
-        routed = run(x.flatten(0, -2), choice.flatten(), experts).unflatten(0, x.shape[:-1])
-        load = Load(choice, probabilities, balance_loss(choice, probabilities, site.rows))
-        return weight[..., None].to(x.dtype) * routed, load
+        routed = run(x.flatten(0, 1), choice.flatten(), experts).unflatten(0, x.shape[:2])
+        # a step of decoding is no training: nobody balances it
+        balance = weight.new_zeros(()) if rows.is_step else balance_loss(choice, probabilities, rows)
+        return torch.addcmul(y, weight[..., None].to(x.dtype), routed), Load(choice, probabilities, balance)
 
-    def _route(
-        self, x: Float[Tensor, "*batch D"], types: Float[Tensor, "*batch kinds"], site: Site
-    ) -> Float[Tensor, "*batch E"]:
+    def _route(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T E"]:
         wide = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            logits = functional.linear(x.to(wide), self.router.to(wide))
-            if self.typed:
-                if self.boundaries:
-                    ended = 1 - required(site.log_carry).exp()
-                    ended = ended if types.dim() == 3 else ended[:, :, None].expand(*types.shape[:-1], -1)
-                    types = torch.cat([types, ended], -1)
-                logits = logits + functional.linear(types.to(wide), self.site_router.to(wide))
-            return logits.softmax(-1)
+        with without_autocast(x):
+            return functional.linear(x.to(wide), self.router.to(wide)).softmax(-1)

@@ -22,7 +22,7 @@ from sheafstate.nn.quant_linear import linear_map
 from sheafstate.nn.records import Sections
 from sheafstate.shapes import Float, Tensor
 
-__all__ = ["Glued", "Gluing", "compatibilities", "join_sections", "normalize_section"]
+__all__ = ["Glued", "Gluing", "compatibilities", "normalize_section"]
 
 LICENCE_BIAS = 2.0
 SMALLEST_MASS = 1e-30
@@ -33,20 +33,12 @@ class Glued:
     """What gluing returns beside the vector for the residual stream.
 
     Attributes:
-        compatibility: c, in [0, 1]; ones where gluing is plain.
+        compatibility: c, in [0, 1]; ``None`` unless gluing is by sheaf.
         residual: sum over heads of c_h e_h, a diagnostic; ``None`` unless gluing is by sheaf.
     """
 
-    compatibility: Float[Tensor, "B T H"]
+    compatibility: Float[Tensor, "B T H"] | None
     residual: Float[Tensor, "B T"] | None
-
-
-def join_sections(sections: Sections) -> tuple[Float[Tensor, "B T H P"], Float[Tensor, "B T H"]]:
-    """Sections and masses of all heads."""
-    values = torch.cat([section.values for section in sections.values()], 2)
-    ones = values.new_ones(values.shape[:3], dtype=torch.promote_types(values.dtype, torch.float32))
-    parts = [(s.mass, s.values.shape[2]) for s in sections.values()]
-    return values, torch.cat([ones[..., :n] if m is None else m.to(ones.dtype) for m, n in parts], -1)
 
 
 def normalize_section(
@@ -97,15 +89,6 @@ class Gluing(nn.Module):
                 self.restriction = nn.Parameter(torch.empty(self.heads, self.d_head, self.d_head))
             elif config.restriction == "frozen":
                 self.register_buffer("restriction", torch.empty(self.heads, self.d_head, self.d_head))
-        self.types = list(config.covers.values())
-        self.pairwise = config.applies("pairwise_maps")
-        if self.pairwise:
-            # rho_ij is the block of type i's rows and type j's columns; those of a type to itself are not used
-            side = len(self.types) * self.d_head
-            self.pair_maps = nn.Parameter(torch.empty(side, side))
-        self.mixes = config.applies("head_maps")
-        if self.mixes:
-            self.head_maps = linear_map(config, width, width, config.initializer_range / math.sqrt(width))
         self.learned_restriction = self.sheaf and config.restriction == "learned"
         self.restricts = self.sheaf and config.restriction != "identity"
 
@@ -122,22 +105,20 @@ class Gluing(nn.Module):
         if self.sheaf:
             values["licence_bias"] = torch.full((self.heads,), LICENCE_BIAS)
             values["beta"] = torch.zeros(self.heads)
-        if self.pairwise:
-            values["pair_maps"] = torch.zeros(self.pair_maps.shape)
         if self.learned_restriction:
             values["restriction"] = torch.eye(self.d_head).repeat(self.heads, 1, 1)
         elif self.restricts:
             values["restriction"] = torch.randn(self.heads, self.d_head, self.d_head) / math.sqrt(self.d_head)
         return values
 
-    def forward(
-        self, sections: Sections, channels: dict[str, Tensor], added: Float[Tensor, "B T H P"] | None = None
-    ) -> tuple[Float[Tensor, "B T D"], Glued]:
-        """Glue the sections of every position, plus what experts have ``added`` to them."""
-        values, mass = join_sections(sections)
-        y = values if added is None else values + added
-        compatibility, residual = torch.ones_like(mass), None
+    def forward(self, sections: Sections, channels: dict[str, Tensor]) -> tuple[Float[Tensor, "B T D"], Glued]:
+        """Glue the sections of every position."""
+        y = torch.cat([section.values for section in sections.values()], 2)
+        compatibility = residual = None
         if self.sheaf:
+            ones = y.new_ones(y.shape[:3], dtype=torch.promote_types(y.dtype, torch.float32))
+            parts = [(s.mass, s.values.shape[2]) for s in sections.values()]
+            mass = torch.cat([ones[..., :n] if m is None else m.to(ones.dtype) for m, n in parts], -1)
             licence = torch.sigmoid(channels["licence"].to(mass.dtype) + self.licence_bias)
             restricted = normalize_section(y, mass)
             if self.restricts:
@@ -145,20 +126,7 @@ class Gluing(nn.Module):
             compatibility, errors = compatibilities(restricted, mass, licence, functional.softplus(self.beta))
             residual = (compatibility * errors).sum(-1)
             y = y * compatibility[..., None].to(y.dtype)
-        if self.pairwise:
-            y = y + self._messages(y)
         glued = y.flatten(2)
-        if self.mixes:
-            glued = glued + self.head_maps(glued)
         if self.gated:
             glued = glued * functional.silu(channels["gate"])
         return self.out_proj(glued), Glued(compatibility, residual)
-
-    def _messages(self, y: Float[Tensor, "B T H P"]) -> Float[Tensor, "B T H P"]:
-        """What every head hears from the other types: sum over j of rho_ij (mean of the heads of type j)."""
-        count = len(self.types)
-        means = torch.cat([part.mean(2) for part in y.split(self.types, 2)], -1)
-        others = 1 - torch.eye(count, dtype=y.dtype, device=y.device)
-        maps = self.pair_maps.to(y.dtype) * others.repeat_interleave(self.d_head, 0).repeat_interleave(self.d_head, 1)
-        heard = functional.linear(means, maps).unflatten(-1, (count, 1, self.d_head)).unbind(2)
-        return torch.cat([part.expand(-1, -1, n, -1) for part, n in zip(heard, self.types, strict=True)], 2)

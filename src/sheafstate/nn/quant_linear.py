@@ -1,17 +1,30 @@
 """Linear maps that can be low-bit morphisms: the category QuantVect of the hypothesis."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.ops.packed import pack_codes, packed_linear, packed_width, unpack_weight
+from sheafstate.ops.precision import without_autocast
 from sheafstate.ops.quantize import Quantization, fake_quantize, fake_quantize_activation, quantize_weight
 from sheafstate.shapes import Float, Int8, Tensor
 
-__all__ = ["PackedLinear", "QuantLinear", "empty_packed", "linear_map", "packed_map", "packed_values", "quantized_map"]
+__all__ = [
+    "PackedLinear",
+    "QuantLinear",
+    "empty_packed",
+    "linear_map",
+    "packed_map",
+    "packed_values",
+    "project",
+    "quantized_map",
+]
 
 
 def packed_values(weight: Float[Tensor, "*batch out in"], mode: Quantization, prefix: str = "") -> dict[str, Tensor]:
@@ -113,6 +126,52 @@ class PackedLinear(nn.Linear):
     def forward(self, x: Float[Tensor, "*batch in"]) -> Float[Tensor, "*batch out"]:
         """x W^T with x in 8 bits."""
         return packed_map(x, self.codes, self.scale, self.quantization)
+
+
+def project(linear: nn.Module, x: Float[Tensor, "*batch in"], sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    """A linear map whose output is cut into parts along the last axis.
+
+    While training, a map that nothing has been put around makes every part by itself, so that neither the parts nor,
+    on the way back, their gradients are copied: a split's backward pass joins them all in one long tensor.
+    """
+    plain = type(linear) is QuantLinear and type(linear.weight) is nn.Parameter and not _has_hooks(linear)
+    if not plain or torch.compiler.is_compiling() or not (torch.is_grad_enabled() and linear.weight.requires_grad):
+        return linear(x).split(list(sizes), -1)
+    weight = linear.weight
+    if linear.quantization is not Quantization.NONE:
+        x, weight = fake_quantize_activation(x), fake_quantize(weight, linear.quantization)
+    if torch.is_autocast_enabled(x.device.type):
+        dtype = torch.get_autocast_dtype(x.device.type)
+        x, weight = x.to(dtype), weight.to(dtype)
+    return _SplitLinear.apply(x, weight, tuple(sizes))
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
+class _SplitLinear(torch.autograd.Function):
+    """x W^T in parts of W's rows, each a tensor of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(x, weight)
+        ctx.sizes = sizes
+        with without_autocast(x):
+            return tuple(functional.linear(x, part) for part in weight.split(sizes))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, weight = ctx.saved_tensors
+        to_x, to_weight = torch.zeros_like(x).flatten(0, -2), torch.empty_like(weight)
+        rows = x.flatten(0, -2)
+        parts = zip(gradients, weight.split(ctx.sizes), to_weight.split(ctx.sizes), strict=True)
+        for gradient, part, to_part in parts:
+            flat = gradient.reshape(len(rows), -1)
+            torch.mm(flat.T, rows, out=to_part)
+            to_x.addmm_(flat, part)
+        return to_x.view_as(x), to_weight, None
 
 
 def linear_map(

@@ -93,6 +93,9 @@ class Rows:
         offset: position inside its document, counted over earlier calls.
         valid: whether the position exists; a row's unmasked positions come first.
         length: unmasked positions of every row, (B,).
+        settled: ``None`` but in a step of decoding: one position a row, each of which exists and begins no document,
+            read without gradients, so that a part may write into the state it was given. Then it is the least offset
+            of the rows, or 0 where nobody may look.
     """
 
     segment: Int[Tensor, "B T"]
@@ -100,6 +103,12 @@ class Rows:
     offset: Int[Tensor, "B T"]
     valid: Bool[Tensor, "B T"]
     length: Int[Tensor, " B"]
+    settled: int | None = None
+
+    @property
+    def is_step(self) -> bool:
+        """Whether this is a step of decoding."""
+        return self.settled is not None
 
     def last_segment(self) -> Int[Tensor, " B"]:
         """The document that each row ends in."""

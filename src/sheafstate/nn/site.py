@@ -31,6 +31,11 @@ def log_licence(logit: Tensor) -> Tensor:
     return torch.where(licensed, size.log(), -torch.inf)
 
 
+def log_licence_step(logit: Tensor) -> Tensor:
+    """:func:`log_licence` where no gradient is wanted: the logarithm of 0 does no harm."""
+    return (logit / 2).tanh().clamp(min=0).log()
+
+
 class LearnedSite(nn.Module):
     """Makes the site record from projections of h. Source: DESIGN §3, Boundaries and Addresses.
 
@@ -109,12 +114,19 @@ class LearnedSite(nn.Module):
         if self.writers:
             log_write = self._log_write(channels, rows)
         if self.anchors:
-            licence = log_licence(self._wide(channels["anchor"], self.anchor_bias)).transpose(1, 2)
-            after_kept = (rows.valid & (rows.offset >= self.num_kept))[:, None]
-            log_anchor = licence.masked_fill(~after_kept, -torch.inf)
+            log_anchor = self._log_anchor(channels, rows)
         return Site(rows, vectors, address, log_unity, log_carry, log_write, log_anchor)
 
+    def _log_anchor(self, channels: dict[str, Tensor], rows: Rows) -> Tensor:
+        logit = self._wide(channels["anchor"], self.anchor_bias).transpose(1, 2)
+        if rows.settled is not None and rows.settled >= self.num_kept:
+            return log_licence_step(logit)
+        after_kept = (rows.valid & (rows.offset >= self.num_kept))[:, None]
+        return log_licence(logit).masked_fill(~after_kept, -torch.inf)
+
     def _log_write(self, channels: dict[str, Tensor], rows: Rows) -> Tensor:
+        if self.learned_writes and rows.is_step:
+            return log_licence_step(self._wide(channels["write"], self.write_bias)).transpose(1, 2)
         if self.learned_writes:
             licence = log_licence(self._wide(channels["write"], self.write_bias)).transpose(1, 2)
         else:

@@ -6,18 +6,15 @@ Each reader owns its record of state and turns its channels into sections; none 
 from dataclasses import dataclass
 from typing import Any, cast
 
-import torch
 from torch import nn
-from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
-from sheafstate.nn.quant_linear import linear_map
-from sheafstate.nn.records import Sections, Site, required
+from sheafstate.nn.records import Sections, Site
 from sheafstate.nn.transport_anchors import AnchorReader, AnchorState
 from sheafstate.nn.transport_complete import CompleteReader, CompleteState
 from sheafstate.nn.transport_local import LocalReader, LocalState
 from sheafstate.nn.transport_retrieval import RetrievalReader, RetrievalState
-from sheafstate.patches import PATCHES, PatchType, Reader
+from sheafstate.patches import PatchType
 from sheafstate.shapes import Tensor
 
 __all__ = ["Transport", "TransportState"]
@@ -45,11 +42,6 @@ class Transport(nn.Module):
         self.readers = nn.ModuleDict(
             {kind.value: maker(config, config.covers[kind]) for kind, maker in makers.items() if kind in config.covers}
         )
-        self.takes_sections = config.applies("section_values")
-        if self.takes_sections:
-            dynamic = sum(n for kind, n in config.covers.items() if PATCHES[kind].reader is Reader.DYNAMICS)
-            self.eps, self.value_widths = config.norm_eps, [r.heads * r.d_head for r in self._readers().values()]
-            self.section_proj = linear_map(config, dynamic * config.d_head, sum(self.value_widths))
 
     def channels(self) -> dict[str, int]:
         """What this part needs of the layer's input projection."""
@@ -67,27 +59,14 @@ class Transport(nn.Module):
         state: TransportState | None = None,
         keep_state: bool = False,
         with_edges: bool = False,
-        flowed: Sections | None = None,
     ) -> tuple[Sections, TransportState | None]:
-        """Sections of the transported types, and the state after the last position if it is to be kept.
-
-        With ``section_values`` the values also hold a linear map of ``flowed``, the sections of the dynamics.
-        """
-        if self.takes_sections:
-            channels = self._with_sections(channels, required(flowed))
+        """Sections of the transported types, and the state after the last position if it is to be kept."""
         sections: Sections = {}
         states = {}
         for name, reader in self.readers.items():
             carried = None if state is None else getattr(state, name)
             sections[PatchType(name)], states[name] = reader(channels[name], site, carried, keep_state, with_edges)
         return sections, TransportState(**states) if keep_state else None
-
-    def _with_sections(self, channels: dict[str, Tensor], flowed: Sections) -> dict[str, Tensor]:
-        """Add to the values, which are the last columns of each reader's channels."""
-        seen = torch.cat([section.values.flatten(2) for section in flowed.values()], -1)
-        added = self.section_proj(functional.rms_norm(seen, seen.shape[-1:], eps=self.eps)).split(self.value_widths, -1)
-        named = zip(self.readers, added, strict=True)
-        return {n: channels[n] + functional.pad(v, (channels[n].shape[-1] - v.shape[-1], 0)) for n, v in named}
 
     def _readers(self) -> dict[str, TypeReader]:
         """The readers by type, as what they are; a ``ModuleDict`` only knows that they are modules."""

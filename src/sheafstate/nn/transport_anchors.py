@@ -11,6 +11,7 @@ from torch import nn
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Site, required
 from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, take_along, written_slots
+from sheafstate.ops.precision import without_autocast
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = ["AnchorReader", "AnchorState"]
@@ -18,19 +19,15 @@ __all__ = ["AnchorReader", "AnchorState"]
 
 @dataclass(frozen=True)
 class AnchorState:
-    """What instruction heads keep; the newest entry of each ring is the last.
+    """What instruction heads keep: two rings side by side, the newest entry of each the last.
 
     Attributes:
-        kept_keys, kept_values: the first s positions of the document.
-        keys, values: the last r_a anchors.
-        log_weight: their log-licences, minus infinity where there is no anchor.
+        entries: keys and values; n is s + r_a, the first s positions of the document and then the last r_a anchors.
+        log_weight: log-licences, minus infinity where there is no entry.
     """
 
-    kept_keys: Float[Tensor, "B H s P"]
-    kept_values: Float[Tensor, "B H s P"]
-    keys: Float[Tensor, "B H r P"]
-    values: Float[Tensor, "B H r P"]
-    log_weight: Float[Tensor, "B H r"]
+    entries: Float[Tensor, "B two H n P"]
+    log_weight: Float[Tensor, "B H n"]
 
 
 @dataclass(frozen=True)
@@ -85,11 +82,10 @@ class AnchorReader(nn.Module):
 
     def initial_state(self, batch: int, like: Tensor) -> AnchorState:
         """Nothing kept, no anchor."""
-        kept = like.new_zeros(batch, self.heads, self.num_kept, self.d_head)
-        ring = like.new_zeros(batch, self.heads, self.num_anchors, self.d_head)
-        wide = torch.promote_types(like.dtype, torch.float32)
+        count, wide = self.num_kept + self.num_anchors, torch.promote_types(like.dtype, torch.float32)
         return AnchorState(
-            kept, kept, ring, ring, torch.full(ring.shape[:-1], -torch.inf, dtype=wide, device=like.device)
+            like.new_zeros(batch, 2, self.heads, count, self.d_head),
+            like.new_full((batch, self.heads, count), -torch.inf, dtype=wide),
         )
 
     def forward(
@@ -97,6 +93,8 @@ class AnchorReader(nn.Module):
     ) -> tuple[Section, AnchorState | None]:
         """Read what is kept and the last anchors of every position's document."""
         rows, batch = site.rows, x.shape[0]
+        if state is not None and rows.is_step:
+            return self._step(x, site, state)
         q, k, v = (t.transpose(1, 2) for t in x.unflatten(-1, (3 * self.heads, self.d_head)).chunk(3, 2))
         bands = self._kept_band(rows, k, v, state), self._anchor_band(site, k, v, state)
         q = (q * self.d_head**-0.5).flatten(0, 1)
@@ -111,12 +109,37 @@ class AnchorReader(nn.Module):
         edges = Edges.concatenate(used) if used else None
         return Section(section, None, edges), self._keep(bands, batch) if keep_state else None
 
+    def _step(self, x: Float[Tensor, "B one C"], site: Site, state: AnchorState) -> tuple[Section, AnchorState]:
+        """One position: it joins the ring that it belongs to, then reads both."""
+        new = x.unflatten(-1, (3, self.heads, 1, self.d_head))[:, 0]
+        query, entry = new[:, 0, :, 0], new[:, 1:].to(state.entries.dtype)
+        weight, s = required(site.log_anchor), self.num_kept
+        entries, log_weight = state.entries, state.log_weight
+        pushed = torch.cat([entries[..., :s, :], entries[..., s + 1 :, :], entry], 3)
+        pushed_weight = torch.cat([log_weight[..., :s], log_weight[..., s + 1 :], weight], 2)
+        if required(site.rows.settled) < s:
+            kept = torch.cat([entries[..., 1:s, :], entry, entries[..., s:, :]], 3)
+            kept_weight = torch.cat([log_weight[..., 1:s], torch.zeros_like(weight), log_weight[..., s:]], 2)
+            early = (site.rows.offset < s)[:, None]
+            entries = torch.where(early[:, None, ..., None], kept, entries)
+            log_weight = torch.where(early, kept_weight, log_weight)
+        is_anchor = weight > -torch.inf
+        entries = torch.where(is_anchor[:, None, ..., None], pushed, entries)
+        log_weight = torch.where(is_anchor, pushed_weight, log_weight)
+        keys, values = entries.unbind(1)
+        with without_autocast(x):
+            scaled = (query * self.d_head**-0.5).to(keys.dtype).flatten(0, 1)[..., None]
+            logits = torch.bmm(keys.flatten(0, 1), scaled).view_as(log_weight).to(log_weight.dtype) + log_weight
+            weights = logits.softmax(-1).to(values.dtype).flatten(0, 1)[:, None]
+            section = torch.bmm(weights, values.flatten(0, 1)).view(len(x), 1, self.heads, -1)
+        return Section(section.to(x.dtype)), AnchorState(entries, log_weight)
+
     def _kept_band(self, rows: Rows, k: Tensor, v: Tensor, state: AnchorState | None) -> _Band:
         written, patch, before = rows.valid & (rows.offset < self.num_kept), rows.segment, 0
         bias = k.new_zeros(k.shape[:3], dtype=torch.promote_types(k.dtype, torch.float32))
         if state is not None:
             before = self.num_kept
-            k, v = torch.cat([state.kept_keys.to(k.dtype), k], 2), torch.cat([state.kept_values.to(v.dtype), v], 2)
+            k, v = self._behind(state.entries[..., :before, :], k, v)
             bias = torch.nn.functional.pad(bias, (before, 0))
             # a ring of s entries holds as many as the document that goes on has positions, the newest last
             age = before - torch.arange(before, device=k.device)
@@ -130,8 +153,8 @@ class AnchorReader(nn.Module):
         patch, weight, before = site.rows.segment, required(site.log_anchor), 0
         if state is not None:
             before = self.num_anchors
-            k, v = torch.cat([state.keys.to(k.dtype), k], 2), torch.cat([state.values.to(v.dtype), v], 2)
-            weight = torch.cat([state.log_weight, weight], 2)
+            k, v = self._behind(state.entries[..., self.num_kept :, :], k, v)
+            weight = torch.cat([state.log_weight[..., self.num_kept :], weight], 2)
             patch = torch.nn.functional.pad(patch, (before, 0))
         written = weight > -torch.inf
         bias = weight.masked_fill(~written, 0.0)
@@ -139,5 +162,13 @@ class AnchorReader(nn.Module):
         return _Band.lay_out(k, v, bias, written, patch.repeat_interleave(self.heads, 0), self.num_anchors, before)
 
     def _keep(self, bands: tuple[_Band, _Band], batch: int) -> AnchorState:
-        by_head = [t.unflatten(0, (batch, self.heads)) for band in bands for t in band.newest()]
-        return AnchorState(by_head[0], by_head[1], *by_head[3:])
+        """What both bands hold at the end of the rows, side by side."""
+        newest = zip(*(band.newest() for band in bands), strict=True)
+        keys, values, weights = (torch.cat(parts, 1).unflatten(0, (batch, self.heads)) for parts in newest)
+        return AnchorState(torch.stack([keys, values], 1), weights)
+
+    @staticmethod
+    def _behind(entries: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """New keys and values behind those of a ring."""
+        keys, values = entries.unbind(1)
+        return torch.cat([keys.to(k.dtype), k], 2), torch.cat([values.to(v.dtype), v], 2)

@@ -4,7 +4,7 @@ What it reads of a position p is, at first, the value of p + 1: what followed th
 pending until the next position of its document completes it. Source: DESIGN §3, Addresses.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -12,6 +12,7 @@ from torch import nn
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Site, required
 from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, run_starts, take_along, written_slots
+from sheafstate.ops.precision import without_autocast
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = ["RetrievalReader", "RetrievalState"]
@@ -95,9 +96,8 @@ class RetrievalReader(nn.Module):
         vectors, address = required(site.vectors)[:, :h], required(site.address)[:, :h]
         unity = required(site.log_unity)[:, :h]
         weight = unity + required(site.log_write)
-        if state is not None and v.shape[2] == 1:
-            section, stepped = self._step(v, vectors, address, unity, weight, site.rows, state)
-            return section, stepped if keep_state else None
+        if state is not None and site.rows.is_step:
+            return self._step(v, vectors, address, unity, weight, state)
         entries = self._entries(v, vectors, address, weight, site.rows, state)
         section, written = self._read(entries, unity, site.rows, with_edges)
         kept = self._keep(entries, written, v, vectors, address, weight, site.rows, state) if keep_state else None
@@ -232,45 +232,39 @@ class RetrievalReader(nn.Module):
         address: Int[Tensor, "B H one"],
         unity: Float[Tensor, "B H one"],
         weight: Float[Tensor, "B H one"],
-        rows: Rows,
         state: RetrievalState,
     ) -> tuple[Section, RetrievalState]:
-        """One position: complete and push the pending entry, read the bucket, become pending."""
-        starts = rows.start[:, :, None]
-        count = torch.where(starts, 0, state.count)
-        log_weight = state.log_weight.masked_fill(starts[..., None], -torch.inf)
-        pushes = (state.pending_weight > -torch.inf) & ~rows.start
+        """One position: complete and push the pending entry, read the bucket, become pending. Writes into the state."""
+        pending, dtype = state.pending_weight[..., None], state.values.dtype
+        pushes = pending > -torch.inf
         bucket = state.pending_address[..., None]
-        slot = count.gather(-1, bucket) % self.degree
-        place = bucket * self.degree + slot
-        completed = self._blend(v[:, :, 0], state.pending_values.to(v.dtype))
-
-        def push(ring: Tensor, new: Tensor) -> Tensor:
-            flat = ring.flatten(2, 3)
-            where = place.reshape(*place.shape, *(1,) * (ring.dim() - 4)).expand(*place.shape, *ring.shape[4:])
-            chosen = pushes.reshape(*pushes.shape, *(1,) * (where.dim() - 2))
-            value = torch.where(chosen, new[:, :, None].to(ring.dtype), flat.gather(2, where))
-            return flat.scatter(2, where, value).reshape(ring.shape)
-
-        pushed = RetrievalState(
-            push(state.vectors, state.pending_vectors),
-            push(state.values, completed),
-            push(log_weight, state.pending_weight),
-            count.scatter_add(-1, bucket, pushes[..., None].long()),
-            vectors[:, :, 0].to(state.pending_vectors.dtype),
-            v[:, :, 0].to(state.pending_values.dtype),
-            weight[:, :, 0],
-            address[:, :, 0],
+        place = torch.add(state.count.gather(-1, bucket) % self.degree, bucket, alpha=self.degree)
+        completed = torch.lerp(state.pending_values, v[:, :, 0].to(dtype), self.shift.to(dtype))
+        for ring, entry in (
+            (state.vectors.flatten(2, 3), state.pending_vectors),
+            (state.values.flatten(2, 3), completed),
+            (state.log_weight.flatten(2, 3)[..., None], pending),
+        ):
+            where = place[..., None].expand(-1, -1, 1, ring.shape[-1])
+            ring.scatter_(2, where, torch.where(pushes[..., None], entry[:, :, None], ring.gather(2, where)))
+        state.count.scatter_add_(-1, bucket, pushes.long())
+        here, r = address[..., None], self.degree
+        keys = state.vectors.gather(2, here[..., None].expand(-1, -1, -1, r, self.d_address))[:, :, 0]
+        values = state.values.gather(2, here[..., None].expand(-1, -1, -1, r, self.d_head))[:, :, 0]
+        bias = state.log_weight.gather(2, here.expand(-1, -1, -1, r))[:, :, 0]
+        with without_autocast(v):
+            match = (keys @ vectors[:, :, 0, :, None].to(keys.dtype))[..., 0]
+            logits = torch.addcmul(bias + unity, match, self.log_scale.exp()[:, None].to(match.dtype))
+            null = self.null.to(logits.dtype)[:, None].expand(*logits.shape[:2], 1)
+            shares = torch.cat([logits, null], -1).softmax(-1)[..., :-1]
+            section = (shares[:, :, None].to(dtype) @ values).transpose(1, 2).to(v.dtype)
+        new = replace(
+            state,
+            pending_vectors=vectors[:, :, 0].to(state.pending_vectors.dtype),
+            pending_values=v[:, :, 0].to(dtype),
+            pending_weight=weight[:, :, 0],
+            pending_address=address[:, :, 0],
         )
-        here = address[..., None, None]
-        keys = pushed.vectors.gather(2, here.expand(-1, -1, -1, self.degree, self.d_address))[:, :, 0]
-        values = pushed.values.gather(2, here.expand(-1, -1, -1, self.degree, self.d_head))[:, :, 0]
-        bias = pushed.log_weight.gather(2, here[..., 0].expand(-1, -1, -1, self.degree))[:, :, 0]
-        logits = (keys @ vectors[:, :, 0, :, None].to(keys.dtype))[..., 0] * self.log_scale.exp()[:, None] + bias
-        logits = torch.cat([logits + unity, self.null.to(logits.dtype)[:, None].expand(*logits.shape[:2], 1)], -1)
-        shares = logits.softmax(-1)[..., :-1]
-        section = (shares[:, :, None].to(values.dtype) @ values).transpose(1, 2).to(v.dtype)
-        new = _choose(rows.length > 0, pushed, state)
         return Section(section, shares.sum(-1)[:, None]), new
 
 

@@ -7,6 +7,7 @@ gives u = tanh(16 m), which vanishes on the border between two addresses.
 
 import torch
 
+from sheafstate.ops.precision import without_autocast
 from sheafstate.shapes import Float, Int, Tensor
 
 __all__ = ["assign_addresses", "assign_addresses_reference", "unit_vectors"]
@@ -52,7 +53,7 @@ def assign_addresses(
     Returns:
         addresses in [0, K), ties to the lowest; u in [0, 1). No gradient flows through either.
     """
-    with torch.autocast(z.device.type, enabled=False):
+    with without_autocast(z):
         half = z @ directions.to(z.dtype)
         scores = torch.cat([half, -half], -1)
         best, address = scores.max(-1)

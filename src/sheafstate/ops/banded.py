@@ -9,8 +9,11 @@ of degree + Q - 1 keys: time and memory are linear, and no gather repeats a key 
 bands (and a null logit) are joined afterwards by their log-normalisers. Source: DESIGN §2.
 """
 
+from functools import cache
+
 import torch
 
+from sheafstate.ops.precision import without_autocast
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = [
@@ -18,6 +21,7 @@ __all__ = [
     "banded_softmax",
     "banded_softmax_reference",
     "join_softmax",
+    "query_rotations",
     "rotary_angles",
     "rotate",
     "run_starts",
@@ -41,6 +45,19 @@ def rotate(x: Float[Tensor, "*batch n width"], angles: Float[Tensor, "*other hal
     a, b = x.chunk(2, -1)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+@cache
+def query_rotations(window: int, width: int, theta: float, dtype: str, device: str) -> Float[Tensor, "width n"]:
+    """Turns one query into those that meet the unrotated keys of a window, oldest first, and scales by 1/sqrt(width).
+
+    q R_j k = (R_j^T q) k, with R_j the rotation by the offset of key j to the query. The table is made once for each
+    kind of model; names stand for dtype and device, so that no tensor is kept by an argument.
+    """
+    wide = torch.zeros(1, dtype=torch.promote_types(getattr(torch, dtype.removeprefix("torch.")), torch.float32))
+    age = rotary_angles(window, width, theta, wide).flip(0)
+    turned = rotate(torch.eye(width, dtype=wide.dtype)[:, None].expand(-1, window, -1), age)
+    return (turned * width**-0.5).flatten(1).to(device, getattr(torch, dtype.removeprefix("torch.")))
 
 
 def run_starts(values: Int[Tensor, "*batch n"]) -> Bool[Tensor, "*batch n"]:
@@ -144,7 +161,7 @@ def banded_softmax(
     if theta is not None:
         angles = rotary_angles(span, q.shape[-1], theta, q)
         queries, keys = rotate(queries, angles[degree - 1 : degree - 1 + block]), rotate(keys, angles)
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q):
         dtype = torch.promote_types(q.dtype, torch.float32)
         logits = (queries @ keys.transpose(-1, -2)).to(dtype)
         if bias is not None:

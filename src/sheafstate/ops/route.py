@@ -39,6 +39,8 @@ def routed_swiglu(
         expert: chosen expert of every token, in [0, E).
         experts: the two linear maps of each.
     """
+    if len(x) == 1:
+        return swiglu(x, *experts[int(expert)])
     order = torch.argsort(expert, stable=True)
     counts = torch.bincount(expert, minlength=len(experts)).tolist()
     runs = x.index_select(0, order).split(counts)

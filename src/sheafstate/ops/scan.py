@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from sheafstate.ops.precision import without_autocast
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = ["causal_convolution", "causal_convolution_reference", "selective_scan", "selective_scan_reference"]
@@ -68,7 +69,7 @@ def selective_scan(
     Returns:
         outputs, and the state after the last position; both in float32 or wider.
     """
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         dtype = torch.promote_types(x.dtype, torch.float32)
         x, dt, log_decay, B, C = (tensor.to(dtype) for tensor in (x, dt, log_decay, B, C))
         batch, length, heads, width = x.shape

@@ -39,9 +39,13 @@ def test_means_spreads_and_differences_of_the_same_seed(tmp_path: Path) -> None:
     losses = {("base", 0): 1.0, ("base", 1): 3.0, ("window/8", 0): 1.5, ("window/8", 1): 3.7}
     drawn = tables(plan, records_of(plan, losses))["all"].splitlines()
     compared = "bits/byte at 512 | 4 pairs in 32, %"
-    assert drawn[0] == f"| side | lr | {compared} | Δ bits/byte at 512 | Δ 4 pairs in 32, % | d_ff | state, KiB | seeds |"
+    assert (
+        drawn[0] == f"| side | lr | {compared} | Δ bits/byte at 512 | Δ 4 pairs in 32, % | d_ff | state, KiB | seeds |"
+    )
     assert drawn[2] == "| base | 0.001 | 2.0000 ± 1.4142 | 20.0 ± 14.1 |  |  | 7 | 2 | 2 |"
-    assert drawn[3] == "| window/8 | 0.001 | 2.6000 ± 1.5556 | 26.0 ± 15.6 | +0.6000 ± 0.1414 | +6.0 ± 1.4 | 7 | 2 | 2 |"
+    assert (
+        drawn[3] == "| window/8 | 0.001 | 2.6000 ± 1.5556 | 26.0 ± 15.6 | +0.6000 ± 0.1414 | +6.0 ± 1.4 | 7 | 2 | 2 |"
+    )
 
 
 def test_a_side_without_records_and_a_study_without_sides_are_left_out(tmp_path: Path) -> None:

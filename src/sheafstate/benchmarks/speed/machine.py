@@ -1,0 +1,56 @@
+"""How fast this machine multiplies and how fast it moves memory: the floor under every figure."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["Machine", "measure_machine"]
+
+SIDE = 2048
+COPIED = 2**28
+"""Bytes of the tensor that is copied, far beyond the caches."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Measured limits.
+
+    Attributes:
+        gflops: billions of operations a second of a square product in float32, a multiply and an add being two.
+        gflops_bf16: the same in bfloat16.
+        gbytes: billions of bytes a second read and written by a copy.
+        threads: CPU threads that were used.
+    """
+
+    gflops: float
+    gflops_bf16: float
+    gbytes: float
+    threads: int
+
+
+def measure_machine(repeats: int = 7) -> Machine:
+    """Medians of ``repeats``, after two calls that do not count."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(SIDE, SIDE, generator=generator) for _ in range(2))
+    c, d = a.bfloat16(), b.bfloat16()
+    source = torch.zeros(COPIED // 4)
+    target = torch.empty_like(source)
+    operations = 2 * SIDE**3 / 1e9
+    return Machine(
+        gflops=operations / _seconds(lambda: a @ b, repeats),
+        gflops_bf16=operations / _seconds(lambda: c @ d, repeats),
+        gbytes=2 * COPIED / 1e9 / _seconds(lambda: target.copy_(source), repeats),
+        threads=torch.get_num_threads(),
+    )
+
+
+def _seconds(call: Callable[[], object], repeats: int) -> float:
+    times = []
+    for _ in range(repeats + 2):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times[2:])

@@ -20,8 +20,8 @@ adapters = LoraConfig(
     task_type="CAUSAL_LM",
     r=8,
     lora_alpha=16,
-    # every linear map of a layer; routed experts, where a model has them, are stacked in parameters without a module:
-    # target_parameters=["experts.up", "experts.down"]
+    # every linear map of a layer; routed experts, where a model has them, are stacked parameters without a module, and
+    # LoraConfig takes them as target_parameters: experts.up and experts.down
     target_modules=["in_proj", "out_proj", "shared_up", "shared_down"],
 )
 tuned = get_peft_model(model, adapters)

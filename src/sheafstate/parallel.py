@@ -93,6 +93,8 @@ class _Place:
 class _ArrivingLayer(SheafStateCacheLayer):
     """A layer's state that arrives when it is asked for."""
 
+    _held: BlockState | None
+
     def __init__(self, receive: Callable[[], BlockState], columns: int) -> None:
         super().__init__()
         self._receive, self.length, self.is_initialized = receive, columns, True
@@ -165,7 +167,8 @@ class _Relay:
         parts = [t.to(like.dtype).contiguous().flatten().view(torch.uint8) for t, like in pairs]
         data = torch.cat(parts)
         work = dist.isend(data, self.behind, self.group)
-        self.sent.append((work, data))
+        if work is not None:
+            self.sent.append((work, data))
 
     def _receive(self, template: Record) -> Record:
         tensors = tensors_of(template)

@@ -134,10 +134,11 @@ def project(linear: nn.Module, x: Float[Tensor, "*batch in"], sizes: Sequence[in
     While training, a map that nothing has been put around makes every part by itself, so that neither the parts nor,
     on the way back, their gradients are copied: a split's backward pass joins them all in one long tensor.
     """
-    plain = type(linear) is QuantLinear and type(linear.weight) is nn.Parameter and not _has_hooks(linear)
-    if not plain or torch.compiler.is_compiling() or not (torch.is_grad_enabled() and linear.weight.requires_grad):
+    if not isinstance(linear, QuantLinear) or not _is_bare(linear) or torch.compiler.is_compiling():
         return linear(x).split(list(sizes), -1)
-    weight = linear.weight
+    weight: Tensor = linear.weight
+    if not (torch.is_grad_enabled() and weight.requires_grad):
+        return linear(x).split(list(sizes), -1)
     if linear.quantization is not Quantization.NONE:
         x, weight = fake_quantize_activation(x), fake_quantize(weight, linear.quantization)
     if torch.is_autocast_enabled(x.device.type):
@@ -146,8 +147,10 @@ def project(linear: nn.Module, x: Float[Tensor, "*batch in"], sizes: Sequence[in
     return _SplitLinear.apply(x, weight, tuple(sizes))
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+def _is_bare(linear: QuantLinear) -> bool:
+    """Whether it is what the layer made: no adapter, no hook, no weight of another kind."""
+    hooked = linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks
+    return type(linear) is QuantLinear and type(linear.weight) is nn.Parameter and not hooked
 
 
 class _SplitLinear(torch.autograd.Function):

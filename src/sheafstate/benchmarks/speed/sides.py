@@ -51,7 +51,7 @@ def dense_config(preset: str) -> SheafStateConfig:
 def llama_config(preset: str) -> LlamaConfig:
     """A Llama of transformers of the same shape as :func:`dense_config`."""
     dense = dense_config(preset)
-    return LlamaConfig(
+    config = LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=dense.d_model,
         num_hidden_layers=dense.num_layers,
@@ -61,11 +61,12 @@ def llama_config(preset: str) -> LlamaConfig:
         intermediate_size=dense.d_ff,
         max_position_embeddings=MOST_POSITIONS,
         tie_word_embeddings=True,
-        attn_implementation="sdpa",
         bos_token_id=None,
         eos_token_id=None,
         pad_token_id=None,
     )
+    config._attn_implementation = "sdpa"
+    return config
 
 
 def mamba2_config(preset: str) -> Mamba2Config:

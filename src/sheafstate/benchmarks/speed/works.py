@@ -79,7 +79,7 @@ def prepare(model: PreTrainedModel, work: Work, device: str = "cpu") -> Callable
         raise InputError(f"dtype must be one of {', '.join(DTYPES)}, not {work.dtype!r}")
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(VOCABULARY, (work.rows, work.context), generator=generator).to(device)
-    model.to(device)
+    model.eval().to(torch.device(device))
     if work.kind is Kind.TRAIN:
         call = _training(model, ids, work)
     elif work.kind is Kind.DECODE:

@@ -167,16 +167,14 @@ class SheafStateModel(SheafStatePreTrainedModel):
         past = 0 if cache is None else cache.get_seq_length()
         begun = cache is not None and cache.begun
         arrangement = arrange(shape, x.device, attention_mask, documents, position_ids, carried, past, begun)
-        is_step = arrangement.rows.is_step
-        if cache is not None and is_step:
+        if cache is not None and arrangement.rows.is_step:
             cache.begin_step()
         x, states, reports, streams = self._layers(arrangement.compact(x), arrangement, cache, output_site)
         if cache is not None:
-            begun = begun or arrangement.order is None or arrangement.all_begun()
-            cache.commit(states, arrangement.state, shape[1], self.config.state_signature, is_step, begun)
+            cache.commit(states, arrangement.state, shape[1], self.config.state_signature, arrangement.all_begun())
         x = arrangement.restore(self.norm(x))
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        balance = [report.load.balance for report in reports if report.load is not None and not is_step]
+        balance = [report.load.balance for report in reports if report.load is not None]
         output = SheafStateModelOutput(
             last_hidden_state=x,
             cache=cache,

@@ -42,7 +42,7 @@ class Arrangement:
 
     def all_begun(self) -> bool:
         """Whether every row is known to have had a position; a compiled graph may not look."""
-        return _may_look() and bool(self.state.begun().all())
+        return self.order is None or (_may_look() and bool(self.state.begun().all()))
 
     def columns(self, row: Tensor, position: Tensor) -> Tensor:
         """Columns of single compacted positions."""

@@ -135,7 +135,7 @@ class SheafStateCache(Cache):
         self._torn = False
 
     def commit(
-        self, states: list[BlockState], rows: RowState, columns: int, signature: tuple, is_step: bool, begun: bool
+        self, states: list[BlockState], rows: RowState, columns: int, signature: tuple, begun: bool = False
     ) -> None:
         """Take the states of all layers at once, so that a call that fails half-way leaves the cache as it was.
 
@@ -144,14 +144,13 @@ class SheafStateCache(Cache):
             rows: where the rows stand.
             columns: of the call's input.
             signature: see :meth:`check`.
-            is_step: whether the states were written in place, after :meth:`begin_step`.
-            begun: whether every row has had a position.
+            begun: whether every row is known to have had a position.
         """
         for layer, state in zip(self.states, states, strict=True):
             layer.replace(state, columns)
-        self.rows, self.signature, self.begun, self._torn = rows, signature, begun, False
-        if not is_step:
+        if not self._torn:  # the states are those that the layers returned, and not written in place
             self._owned = None
+        self.rows, self.signature, self.begun, self._torn = rows, signature, self.begun or begun, False
 
     def begin_step(self) -> None:
         """Make the states the cache's own before they are written in place; until :meth:`commit` they are torn."""

@@ -48,7 +48,7 @@ def test_settings_hold_for_both_models(estimated) -> None:
     tables = [figures["parameters"]["embedding"] for figures in model["sites"].values()]
     assert list(model["sites"]) == ["window", "dense"]
     assert tables == [50257 * 128] * 2
-    assert model["heads"] == {"local": sum(SheafStateConfig.from_preset("tiny").heads.values()) + 3}
+    assert model["heads"] == {"local": sum(SheafStateConfig.from_preset("tiny").heads.values()) + 2}
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -34,9 +34,9 @@ LOST_PLACE = Mutation(
     "positions inside a chunk that goes on with a document are all its first",
 )
 MASKED_STEP = Mutation(
-    "nn/transport_retrieval.py",
-    "new = _choose(rows.length > 0, pushed, state)",
-    "new = pushed",
+    "rows.py",
+    "if length == 1 and state is not None and order is None and _may_look()",
+    "if length == 1 and state is not None and _may_look()",
     "a masked step pushes the pending entry",
 )
 GROWING = Mutation(

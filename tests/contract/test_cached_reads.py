@@ -26,9 +26,9 @@ LEAKING_TAIL = Mutation(
     "the convolution's tail reaches from one document into the next across the end of a chunk",
 )
 STALE_BUCKET = Mutation(
-    "nn/transport_retrieval.py",
-    "log_weight = state.log_weight.masked_fill(starts[..., None], -torch.inf)",
-    "log_weight = state.log_weight",
+    "rows.py",
+    "settled = None if bool(start.any()) else int(offset.min())",
+    "settled = 0",
     "a single step that opens a document leaves the buckets full",
 )
 OLD_ORDER = Mutation(

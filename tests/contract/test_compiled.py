@@ -18,7 +18,7 @@ from .promises import Mutation, contract
 
 LOOKS_AT_THE_MASK = Mutation(
     "rows.py",
-    "return None if not torch.compiler.is_compiling() and bool(mask.all()) else mask",
+    "return None if _may_look() and bool(mask.all()) else mask",
     "return None if bool(mask.all()) else mask",
     "a compiled graph looks at the data of the mask",
 )

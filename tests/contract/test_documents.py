@@ -36,9 +36,9 @@ FOREIGN_TAIL = Mutation(
     "the convolution's tail holds another document",
 )
 FOREIGN_PENDING = Mutation(
-    "nn/transport_retrieval.py",
-    "pushes = (state.pending_weight > -torch.inf) & ~rows.start",
-    "pushes = state.pending_weight > -torch.inf",
+    "rows.py",
+    "settled = None if bool(start.any()) else int(offset.min())",
+    "settled = int(offset.min())",
     "a document's last entry is completed by the next document",
 )
 NO_BORDER = Mutation(

@@ -27,8 +27,8 @@ HANDED_ON = Mutation(
 )
 STALE = Mutation(
     "state.py",
-    "self.rows, self.signature = rows, signature",
-    "self.rows, self.signature = self.rows or rows, signature",
+    "self.rows, self.signature, self.begun, self._torn = rows,",
+    "self.rows, self.signature, self.begun, self._torn = self.rows or rows,",
     "rows stay where their first call left them",
 )
 

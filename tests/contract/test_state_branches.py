@@ -33,10 +33,10 @@ LOST_LENGTH = Mutation(
     "a copy begins to count columns anew",
 )
 IN_PLACE = Mutation(
-    "nn/transport_retrieval.py",
-    "return flat.scatter(2, where, value).reshape(ring.shape)",
-    "return flat.scatter_(2, where, value).reshape(ring.shape)",
-    "a step pushes into the buckets of the state it was given",
+    "state.py",
+    "self._owned = None  # what two caches share, neither may write into",
+    "pass",
+    "a step writes into what two states share",
 )
 
 NO_DEEP_COPY = Mutation(
@@ -67,8 +67,8 @@ class Branch:
 
     @torch.no_grad()
     def go_on(self, model: SheafStateForCausalLM, ids: torch.Tensor) -> None:
-        """Read more; what the state held is left as it was, for others may share it."""
-        held = [] if self.state is None else list(self.state.tensors())
+        """Read more. A step may write into what is this state's alone, anything longer leaves it as it was."""
+        held = [] if self.state is None or ids.shape[1] == 1 else list(self.state.tensors())
         before = [tensor.clone() for tensor in held]
         output = model(ids, cache=self.state, use_cache=True)
         self.state = output.cache

@@ -25,8 +25,8 @@ UNTURNED = Mutation(
 )
 REMEMBERED = Mutation(
     "state.py",
-    "super().reset()\n        self.rows = None",
-    "super().reset()",
+    "self.rows, self.begun, self._owned, self._torn = None, False, None, False",
+    "self.begun, self._owned, self._torn = False, None, False",
     "a reset state remembers where its rows stood",
 )
 SILENT_CROP = Mutation(

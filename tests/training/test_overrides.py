@@ -65,6 +65,6 @@ def test_bad_settings_are_refused(setting: str, reason: str) -> None:
 
 
 def test_settings_reach_the_configuration() -> None:
-    found = parse_overrides(["heads.local=3", "window=8"], SheafStateConfig.from_preset("tiny").to_dict())
+    found = parse_overrides(["heads.local=7", "window=8"], SheafStateConfig.from_preset("tiny").to_dict())
     config = SheafStateConfig.from_preset("tiny", **found)
-    assert (config.heads["local"], config.heads["retrieval"], config.window) == (3, 1, 8)
+    assert (config.heads["local"], config.heads["retrieval"], config.window) == (7, 2, 8)

@@ -116,6 +116,7 @@ def _measure(
     from sheafstate.benchmarks.speed.book import Book
     from sheafstate.benchmarks.speed.works import Kind, Work
 
+    before = torch.get_num_threads()
     torch.set_num_threads(threads)
     book = Book(None if out is None else out / FILE, preset, threads)
     timed = [
@@ -126,12 +127,15 @@ def _measure(
     ]
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bars:
-        for work in timed:
-            missing = book.missing(work, sides)
-            bar = bars.add_task(str(work), total=len(missing) * (repeats + 2))
-            book.time(work, missing, repeats, partial(bars.advance, bar))
-        if "memory" in works:
-            bar = bars.add_task("peak memory", total=len(works["memory"]) * len(sides))
-            book.weigh(works["memory"], sides, dtype, partial(bars.advance, bar))
+    try:
+        with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bars:
+            for work in timed:
+                missing = book.missing(work, sides)
+                bar = bars.add_task(str(work), total=len(missing) * (repeats + 2))
+                book.time(work, missing, repeats, partial(bars.advance, bar))
+            if "memory" in works:
+                bar = bars.add_task("peak memory", total=len(works["memory"]) * len(sides))
+                book.weigh(works["memory"], sides, dtype, partial(bars.advance, bar))
+    finally:
+        torch.set_num_threads(before)
     return book.record()

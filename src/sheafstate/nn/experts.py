@@ -14,7 +14,7 @@ from torch.nn import functional
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.quant_linear import empty_packed, linear_map, packed_map, packed_values, quantized_map
 from sheafstate.nn.records import Rows
-from sheafstate.ops.precision import without_autocast
+from sheafstate.ops import without_autocast
 from sheafstate.ops.quantize import Quantization
 from sheafstate.ops.route import LinearMap, routed_swiglu, routed_swiglu_reference, swiglu
 from sheafstate.shapes import Float, Int, Tensor

@@ -10,8 +10,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
+from sheafstate.ops import without_autocast
 from sheafstate.ops.packed import pack_codes, packed_linear, packed_width, unpack_weight
-from sheafstate.ops.precision import without_autocast
 from sheafstate.ops.quantize import Quantization, fake_quantize, fake_quantize_activation, quantize_weight
 from sheafstate.shapes import Float, Int8, Tensor
 

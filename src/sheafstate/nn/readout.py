@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
-from sheafstate.ops.precision import without_autocast
+from sheafstate.ops import without_autocast
 from sheafstate.shapes import Float, Int, Tensor
 
 __all__ = ["Readout", "next_token_loss"]

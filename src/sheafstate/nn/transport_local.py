@@ -7,8 +7,8 @@ from torch import nn
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Site, required
+from sheafstate.ops import without_autocast
 from sheafstate.ops.banded import band_pairs, banded_softmax, query_rotations
-from sheafstate.ops.precision import without_autocast
 from sheafstate.shapes import Float, Tensor
 
 __all__ = ["LocalReader", "LocalState"]

@@ -11,8 +11,8 @@ from torch import nn
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Site, required
+from sheafstate.ops import without_autocast
 from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, run_starts, take_along, written_slots
-from sheafstate.ops.precision import without_autocast
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = ["RetrievalReader", "RetrievalState"]

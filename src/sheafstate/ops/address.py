@@ -7,7 +7,7 @@ gives u = tanh(16 m), which vanishes on the border between two addresses.
 
 import torch
 
-from sheafstate.ops.precision import without_autocast
+from sheafstate.ops import without_autocast
 from sheafstate.shapes import Float, Int, Tensor
 
 __all__ = ["assign_addresses", "assign_addresses_reference", "unit_vectors"]

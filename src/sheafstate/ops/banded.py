@@ -13,7 +13,7 @@ from functools import cache
 
 import torch
 
-from sheafstate.ops.precision import without_autocast
+from sheafstate.ops import without_autocast
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = [

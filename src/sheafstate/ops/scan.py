@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from sheafstate.ops.precision import without_autocast
+from sheafstate.ops import without_autocast
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = ["causal_convolution", "causal_convolution_reference", "selective_scan", "selective_scan_reference"]

@@ -67,7 +67,7 @@ def test_a_loss_that_is_no_number_leaves_a_record_without_figures(tmp_path: Path
 
 
 def test_sides_are_brought_to_the_same_parameters() -> None:
-    for fields in ({}, {"num_experts": 8}, {"gluing": "plain"}, {"heads": {"local": 9}}):
+    for fields in ({}, {"num_experts": 2}, {"gluing": "plain"}, {"heads": {"local": 9}}):
         config = fitted_config({"preset": "tiny", "parameters": 1_000_000, **fields}, 256)
         assert abs(parameters(config).non_embedding / 1e6 - 1) < 0.002
     with pytest.raises(InputError, match="narrowest"):

@@ -100,6 +100,8 @@ class Operations(TorchDispatchMode):
 def step(model: SheafStateForCausalLM, state: SheafStateCache) -> tuple[Counter[tuple], int]:
     """Operations and floating-point operations of one more token."""
     token, mask = tokens(1, 1, 5), torch.ones(1, 1, dtype=torch.long)
+    with torch.no_grad():  # a table of rotations is made the first time that a kind of model steps
+        model(token, attention_mask=mask, cache=state.snapshot())
     with torch.no_grad(), Operations() as operations:
         model(token, attention_mask=mask, cache=state.snapshot())
     with torch.no_grad(), FlopCounterMode(display=False) as flops:

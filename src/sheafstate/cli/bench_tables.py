@@ -27,15 +27,14 @@ def _table(title: str, columns: Sequence[str], left: int = 2) -> Table:
 
 
 def time_table(times: Sequence[Record]) -> Table:
-    """Medians of every side."""
-    columns = ("work", "side", "median", "range", "first call", "tokens/s", "of floor")
+    """Medians of every side, beside the first call; the last column is the share of the machine's limit."""
+    columns = ("work", "side", "median", "first call", "tokens/s", "of floor")
     table = _table("Time", columns)
     for record in times:
         table.add_row(
             record["name"],
             record["side"],
             _seconds(record["median_seconds"]),
-            f"{_seconds(min(record['seconds']))} - {_seconds(max(record['seconds']))}",
             _seconds(record["warmup_seconds"][0]),
             f"{record['tokens_per_second']:,.0f}",
             f"{record['share_of_floor']:.1%}",

@@ -71,13 +71,12 @@ SWITCHES = (
 PRESETS = {"tiny": 4, "small": 10, "base": 22}
 """The dial of every preset: its number of layers. About 0.9 M, 12 M and 112 M parameters without embeddings."""
 
-
 SHARES = {PatchType.LOCAL: 3, PatchType.SYNTAX: 2, PatchType.TOPIC: 2, PatchType.RETRIEVAL: 2}
 """Heads of a type in the mixture over those of a type that has the fewest: 1 for a type that is not named."""
 
 
 def _mixture(depth: int) -> dict[str, int]:
-    """Heads per type at a depth, growing with the width. Source: the second round in docs/experiments.md."""
+    """Heads per type at a depth, growing with the width. Source: docs/experiments.md, where parameters belong."""
     share = max(1, depth // 4) if depth < 16 else depth // 8
     return {kind.value: SHARES.get(kind, 1) * share for kind in HEAD_TYPES}
 

@@ -7,11 +7,9 @@ are random; they change neither speed nor memory. One JSON object a mode is prin
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +17,8 @@ from pathlib import Path
 import torch
 
 from sheafstate.accounting import checkpoint_bytes
+from sheafstate.benchmarks.speed.machine import status_mib
+from sheafstate.benchmarks.speed.turns import take_turns
 from sheafstate.config import SheafStateConfig
 from sheafstate.modeling import SheafStateForCausalLM
 
@@ -74,10 +74,12 @@ def measure(preset: str, threads: int, steps: int, length: int, repeats: int) ->
         memory = {mode: _memory(folder, threads) for mode, folder in folders.items()}
         models = {mode: SheafStateForCausalLM.from_pretrained(folder).eval() for mode, folder in folders.items()}
         sizes = {mode: sum(f.stat().st_size for f in folder.glob("*.safetensors")) for mode, folder in folders.items()}
-        decode = _in_turns({mode: _decoding(model) for mode, model in models.items()}, steps)
-        prefill = _in_turns({mode: _reading(model, length) for mode, model in models.items()}, repeats)
+        decode = take_turns({mode: _decoding(model) for mode, model in models.items()}, steps)
+        prefill = take_turns({mode: _reading(model, length) for mode, model in models.items()}, repeats)
     formula = {mode: checkpoint_bytes(config, mode) for mode in MODES}
-    return [Figures(m, sizes[m], formula[m], decode[m], prefill[m], *memory[m]) for m in MODES]
+    return [
+        Figures(m, sizes[m], formula[m], 1000 * decode[m].median, 1000 * prefill[m].median, *memory[m]) for m in MODES
+    ]
 
 
 def _decoding(model: SheafStateForCausalLM) -> Callable[[], object]:
@@ -91,17 +93,6 @@ def _reading(model: SheafStateForCausalLM, length: int) -> Callable[[], object]:
     return lambda: model(ids, use_cache=True, logits_to_keep=1)
 
 
-def _in_turns(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median milliseconds of each; two turns first that are not counted."""
-    seconds: dict[str, list[float]] = {name: [] for name in functions}
-    for _ in range(repeats + 2):
-        for name, function in functions.items():
-            began = time.perf_counter()
-            function()
-            seconds[name].append(time.perf_counter() - began)
-    return {name: 1000 * statistics.median(values[2:]) for name, values in seconds.items()}
-
-
 def _memory(folder: Path, threads: int) -> tuple[float, float]:
     """MiB resident after loading, and at the highest, above those of a process that has only imported the package."""
     command = [sys.executable, "-m", "sheafstate.benchmarks.low_bit", "--load", str(folder), "--threads", str(threads)]
@@ -113,17 +104,11 @@ def _memory(folder: Path, threads: int) -> tuple[float, float]:
 def _load(folder: str, threads: int) -> None:
     """Load a model and write some tokens; print what the process takes of memory, before and after."""
     torch.set_num_threads(threads)
-    before = _status("VmRSS")
+    before = status_mib("VmRSS")
     model = SheafStateForCausalLM.from_pretrained(folder).eval()
     model.generate(torch.tensor([[1]]), max_new_tokens=TOKENS, do_sample=False)
-    found = {"resident_mib": _status("VmRSS") - before, "peak_mib": _status("VmHWM") - before}
+    found = {"resident_mib": status_mib("VmRSS") - before, "peak_mib": status_mib("VmHWM") - before}
     print(json.dumps({name: round(value, 1) for name, value in found.items()}))
-
-
-def _status(name: str) -> float:
-    """MiB that Linux gives for this process; getrusage would count what the parent held when it forked."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
 
 
 @torch.no_grad()

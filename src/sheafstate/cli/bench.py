@@ -118,7 +118,6 @@ def _measure(
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    book = Book(None if out is None else out / FILE, preset, threads)
     timed = [
         Work(Kind(name), context, dtype, compiled)
         for name, contexts in works.items()
@@ -128,6 +127,7 @@ def _measure(
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     try:
+        book = Book(None if out is None else out / FILE, preset, threads)
         with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bars:
             for work in timed:
                 missing = book.missing(work, sides)

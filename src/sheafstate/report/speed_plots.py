@@ -1,6 +1,5 @@
 """Time and memory against length, log by log, from the result file ``bench.json`` alone."""
 
-import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sheafstate.errors import InputError
+from sheafstate.report.schema import read_object
 from sheafstate.report.style import ROLES, new_figure, settings, site_colour, type_colour
+from sheafstate.report.svg import save_png
 
 __all__ = ["draw_speed", "memory_figure", "time_figure"]
 
@@ -34,21 +35,16 @@ def draw_speed(directory: Path) -> list[Path]:
         OSError: it cannot be read, or a figure cannot be written.
     """
     path = directory / FILE
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        record = None
-    if not isinstance(record, dict) or record.get("kind") != "bench":
+    record = read_object(path)
+    if record.get("kind") != "bench":
         raise InputError(f"{path} is not a record of a bench")
     drawn = []
     for name, draw, data in (("time", time_figure, record["times"]), ("memory", memory_figure, record["memory"])):
         if not data:
             continue
         drawn.append(directory / f"{name}.png")
-        partial = directory / f".{name}.png.partial"
         with settings():
-            draw(data).savefig(partial, format="png", dpi=DPI)
-        partial.replace(drawn[-1])
+            save_png(draw(data), drawn[-1], DPI)
     return drawn
 
 

@@ -4,10 +4,11 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-__all__ = ["Machine", "measure_machine"]
+__all__ = ["Machine", "measure_machine", "status_mib"]
 
 SIDE = 2048
 COPIED = 2**28
@@ -54,3 +55,9 @@ def _seconds(call: Callable[[], object], repeats: int) -> float:
         call()
         times.append(time.perf_counter() - began)
     return statistics.median(times[2:])
+
+
+def status_mib(name: str) -> float:
+    """MiB that Linux gives for this process, e.g. ``VmHWM``; getrusage would count what the parent held at its fork."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024

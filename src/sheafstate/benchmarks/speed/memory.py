@@ -4,20 +4,14 @@ import argparse
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import torch
 
+from sheafstate.benchmarks.speed.machine import status_mib
 from sheafstate.benchmarks.speed.sides import SIDES, make_side
 from sheafstate.benchmarks.speed.works import Kind, Work, prepare
 
-__all__ = ["peak_mib", "status_mib"]
-
-
-def status_mib(name: str) -> float:
-    """MiB that Linux gives for this process, e.g. ``VmHWM``; getrusage would count what the parent held at its fork."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
+__all__ = ["peak_mib"]
 
 
 def peak_mib(side: str, preset: str, context: int, dtype: str, threads: int) -> float:

@@ -25,6 +25,7 @@ SMALL = {
     "num_experts": 3,
     "d_expert": 4,
     "gluing": "sheaf",
+    "write_licence": True,
 }
 
 MIXTURE = {str(kind): 1 for kind in HEAD_TYPES} | {"local": 2, "retrieval": 2}

@@ -81,8 +81,7 @@ def _input_width(config: SheafStateConfig) -> int:
     attention = 3 * width * (covers.get(PatchType.LOCAL, 0) + covers.get(PatchType.INSTRUCTION, 0))
     retrieval = covers.get(PatchType.RETRIEVAL, 0)
     return (
-        (config.num_maps * config.d_address if config.learned_addresses else 0)
-        + (len(config.interval_types) if config.boundaries else 0)
+        len(config.interval_types)
         + (retrieval if config.write_licence else 0)
         + covers.get(PatchType.INSTRUCTION, 0)
         + _convolved(config)
@@ -99,10 +98,10 @@ def _vectors(config: SheafStateConfig) -> int:
     retrieval = covers.get(PatchType.RETRIEVAL, 0)
     count = 2 * config.d_model + _convolved(config) * (config.d_conv + 1)
     count += 3 * sum(_heads(config, Reader.DYNAMICS).values()) + retrieval * (2 + width)
-    count += len(config.interval_types) if config.boundaries else 0
+    count += len(config.interval_types)
     count += (retrieval if config.write_licence else 0) + covers.get(PatchType.INSTRUCTION, 0)
     if config.gluing == "sheaf":
-        count += 2 * heads + (heads * width * width if config.restriction == "learned" else 0)
+        count += 2 * heads
     return count
 
 
@@ -126,13 +125,8 @@ def _linear(config: SheafStateConfig) -> tuple[int, int]:
 
 
 def _fixed(config: SheafStateConfig) -> int:
-    """Numbers of a layer that are saved and not trained: address directions, frozen maps."""
-    count = config.num_maps * config.d_address * config.num_addresses // 2
-    if not config.learned_addresses:
-        count += config.num_maps * config.d_address * config.d_model
-    if config.gluing == "sheaf" and config.restriction == "frozen":
-        count += config.num_heads * config.d_head**2
-    return count
+    """Numbers of a layer that are saved and not trained: the maps to address vectors and the directions."""
+    return config.num_maps * config.d_address * (config.d_model + config.num_addresses // 2)
 
 
 def checkpoint_bytes(config: SheafStateConfig, quantization: str = "none", dtype_bytes: int = 4) -> int:
@@ -204,9 +198,7 @@ def _fixed_flops(config: SheafStateConfig) -> int:
     natural = sum(n for kind, n in _heads(config, Reader.DYNAMICS).items() if kind is not PatchType.MEMORY)
     flops = 2 * used + 2 * config.d_conv * _convolved(config)
     flops += 5 * natural * config.d_state * width + 5 * covers.get(PatchType.MEMORY, 0) * width
-    flops += config.num_maps * config.d_address * config.num_addresses
-    if config.restriction != "identity" and config.gluing == "sheaf":
-        flops += 2 * config.num_heads * width * width
+    flops += config.num_maps * config.d_address * (2 * config.d_model + config.num_addresses)
     return flops + 2 * _router(config)
 
 

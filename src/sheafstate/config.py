@@ -10,13 +10,12 @@ from transformers import PreTrainedConfig
 from sheafstate.errors import InputError
 from sheafstate.patches import HEAD_TYPES, INTERVAL_TYPES, PatchType
 
-__all__ = ["GLUINGS", "PRESETS", "QUANTIZATIONS", "RESTRICTIONS", "SITES", "SheafStateConfig"]
+__all__ = ["GLUINGS", "PRESETS", "QUANTIZATIONS", "SITES", "SheafStateConfig"]
 
 GLUINGS = ("plain", "sheaf")
 SITES = ("sheaf", "window", "complete")
-RESTRICTIONS = ("identity", "learned", "frozen")
 QUANTIZATIONS = ("none", "int8", "int4", "ternary")
-CHOICES = {"site": SITES, "gluing": GLUINGS, "restriction": RESTRICTIONS, "quantization": QUANTIZATIONS}
+CHOICES = {"site": SITES, "gluing": GLUINGS, "quantization": QUANTIZATIONS}
 
 LEAST = {
     "vocab_size": 1,
@@ -60,25 +59,23 @@ EVEN = ("d_head", "num_addresses")
 POSITIVE = ("rope_theta", "norm_eps", "initializer_range")
 SWITCHES = (
     "output_gate",
-    "boundaries",
     "write_licence",
-    "learned_addresses",
     "packed_weights",
     "use_cache",
     "tie_word_embeddings",
 )
 
 PRESETS = {"tiny": 4, "small": 10, "base": 22}
-"""The dial of every preset: its number of layers. About 0.9 M, 12 M and 112 M parameters without embeddings."""
+"""The dial of every preset: its number of layers. About 0.9 M, 12 M and 115 M parameters without embeddings."""
 
-SHARES = {PatchType.LOCAL: 3, PatchType.SYNTAX: 2, PatchType.TOPIC: 2, PatchType.RETRIEVAL: 2}
-"""Heads of a type in the mixture over those of a type that has the fewest: 1 for a type that is not named."""
+MIXTURE = {PatchType.LOCAL: 5, PatchType.RETRIEVAL: 2, PatchType.WORKSPACE: 6}
+"""Heads of each type in the smallest preset: the fewest types that lose nothing (docs/experiments.md)."""
 
 
 def _mixture(depth: int) -> dict[str, int]:
-    """Heads per type at a depth, growing with the width. Source: docs/experiments.md, where parameters belong."""
+    """Heads per type at a depth, growing with the width."""
     share = max(1, depth // 4) if depth < 16 else depth // 8
-    return {kind.value: SHARES.get(kind, 1) * share for kind in HEAD_TYPES}
+    return {kind.value: heads * share for kind, heads in MIXTURE.items()}
 
 
 def _preset_fields(depth: int) -> dict[str, Any]:
@@ -116,11 +113,8 @@ class SheafStateConfig(PreTrainedConfig):
             ``complete`` (every head reads every earlier position, at quadratic cost).
         gluing: ``plain`` (a concatenation, as in attention) or ``sheaf`` (each head is licensed, and held back where
             it disagrees with the others).
-        restriction: the maps to the overlap of gluing ``sheaf``, ``identity``, ``learned`` or ``frozen`` (random).
         output_gate: whether glued sections are gated by silu of a projection.
-        boundaries: whether the interval types have learned boundaries.
         write_licence: whether retrieval heads choose what is written.
-        learned_addresses: whether the map to address vectors is trained.
         d_ff: width of the shared SwiGLU.
         num_experts: routed experts; 0 for none.
         d_expert: width of a routed expert.
@@ -158,11 +152,8 @@ class SheafStateConfig(PreTrainedConfig):
     d_address: int = 16
     site: str = "sheaf"
     gluing: str = "plain"
-    restriction: str = "identity"
     output_gate: bool = True
-    boundaries: bool = True
-    write_licence: bool = True
-    learned_addresses: bool = True
+    write_licence: bool = False
     d_ff: int = 64
     num_experts: int = 0
     d_expert: int = 16
@@ -209,11 +200,20 @@ class SheafStateConfig(PreTrainedConfig):
         """
         if preset not in PRESETS:
             raise InputError(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}")
+        return cls.from_depth(PRESETS[preset], **overrides)
+
+    @classmethod
+    def from_depth(cls, depth: int, **overrides: Any) -> "SheafStateConfig":
+        """A configuration between and beyond the presets: the dial is the number of layers.
+
+        Raises:
+            InputError: impossible depth, or unknown field.
+        """
         for name in overrides:
             if name not in cls._fields():
                 close = difflib.get_close_matches(name, cls._fields(), 1)
                 raise InputError(f"there is no field {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
-        return cls(**(_preset_fields(PRESETS[preset]) | overrides))
+        return cls(**(_preset_fields(depth) | overrides))
 
     @property
     def covers(self) -> dict[PatchType, int]:

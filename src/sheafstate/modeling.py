@@ -11,6 +11,7 @@ from sheafstate.config import SheafStateConfig
 from sheafstate.errors import InputError
 from sheafstate.low_bit import pack_model
 from sheafstate.nn.block import Block, BlockReport, BlockState
+from sheafstate.nn.norm import RMSNorm
 from sheafstate.nn.readout import Readout, next_token_loss
 from sheafstate.nn.records import Initialized, Rows, replace_tensors, tensors_of
 from sheafstate.outputs import SheafStateCausalLMOutput, SheafStateModelOutput, layer_site
@@ -107,7 +108,7 @@ class SheafStateModel(SheafStatePreTrainedModel):
         super().__init__(config)
         self.embed_tokens: nn.Module = nn.Embedding(config.vocab_size, config.d_model)
         self.layers = nn.ModuleList([Block(config) for _ in range(config.num_layers)])
-        self.norm = nn.RMSNorm(config.d_model, config.norm_eps)
+        self.norm = RMSNorm(config.d_model, config.norm_eps)
         self.gradient_checkpointing = False
         self.checkpoint_every = 1
         self.post_init()
@@ -311,12 +312,8 @@ class SheafStateForCausalLM(SheafStatePreTrainedModel, GenerationMixin):
             return_dict=True,
             **kwargs,
         )
-        x = body.last_hidden_state
-        if not keeps_count:
-            x = x[:, logits_to_keep]
-        elif logits_to_keep:
-            x = x[:, -logits_to_keep:]
-        logits = self.lm_head(x)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(body.last_hidden_state[:, kept])
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         loss = None
         if labels is not None:

@@ -29,7 +29,7 @@ class Ordering(StrEnum):
     """The ordering of the positions along which a cover's patches are runs."""
 
     NATURAL = "natural"
-    ADDRESS = "address"  # by (document, learned address, position)
+    ADDRESS = "address"  # by (document, address, position)
     POINT = "point"  # every position is its own patch
 
 
@@ -73,8 +73,8 @@ PATCHES: dict[PatchType, Patch] = {
         Patch(PatchType.SENTENCE, _N, _D, True, 0.0448, "a longer span that a learned boundary ends"),
         Patch(PatchType.INSTRUCTION, _N, _T, False, None, "the first s positions and the last licensed anchors"),
         Patch(PatchType.TOPIC, _N, _D, True, 0.0067, "the longest span that a learned boundary ends"),
-        Patch(PatchType.MEMORY, _A, _D, False, 0.0173, "one running vector per learned address"),
-        Patch(PatchType.RETRIEVAL, _A, _T, False, None, "the last r written positions of the same learned address"),
+        Patch(PatchType.MEMORY, _A, _D, False, 0.0173, "one running vector per address"),
+        Patch(PatchType.RETRIEVAL, _A, _T, False, None, "the last r written positions of the same address"),
         Patch(PatchType.WORKSPACE, _N, _D, False, 0.001, "the whole document, forgetting slowly"),
         Patch(
             PatchType.OUTPUT, Ordering.POINT, Reader.GLUED, False, None, "the position itself, where types are glued"

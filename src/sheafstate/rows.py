@@ -108,7 +108,8 @@ def arrange(
     settled = None
     if length == 1 and state is not None and order is None and _may_look() and not torch.is_grad_enabled():
         settled = None if bool(start.any()) else int(offset.min())
-    return Arrangement(Rows(start.cumsum(1), start, offset, valid, count, settled), order, new)
+    whole = documents is None and positions is None
+    return Arrangement(Rows(start.cumsum(1), start, offset, valid, count, settled, whole), order, new)
 
 
 def _may_look() -> bool:

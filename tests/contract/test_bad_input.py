@@ -247,7 +247,10 @@ ORDERS = (
     *(("evaluate", "CHECKPOINT", "--data", "DATA", option) for option in ("--validation-share", "--threads")),
     *(("inspect", "CHECKPOINT", "a", option) for option in ("--token", "--focus", "--layer", "--threads")),
     *(("estimate", option) for option in ("--preset", "--set", "--context", "--dtype")),
-    *(("estimate", "--set", f"{name}=") for name in ("window", "d_model", "rope_theta", "heads", "boundaries", "site")),
+    *(
+        ("estimate", "--set", f"{name}=")
+        for name in ("window", "d_model", "rope_theta", "heads", "output_gate", "site")
+    ),
     *(("simulate", "-n", "64", option) for option in ("--preset", "--set", "--sweep", "--seed")),
     *(("simulate", "-n", "64", "--set", f"{name}=") for name in ("entities", "mentions", "window", "entity_skew")),
 )

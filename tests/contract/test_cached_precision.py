@@ -28,8 +28,8 @@ ROUNDED_MEMORIES = Mutation(
 )
 ROUNDED_BUCKETS = Mutation(
     "nn/transport_retrieval.py",
-    "torch.cat([ring[1].to(vectors.dtype), state.pending_vectors[:, :, None].to(vectors.dtype), vectors], 2)",
-    "torch.cat([ring[1].bfloat16().to(vectors.dtype), state.pending_vectors[:, :, None], vectors], 2)",
+    "torch.cat([keys[..., :-1], vectors], 2)",
+    "torch.cat([keys[..., :-1].bfloat16().to(vectors.dtype), vectors], 2)",
     "addresses that were carried over are rounded",
 )
 

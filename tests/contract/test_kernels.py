@@ -14,7 +14,8 @@ from torch.nn.functional import linear
 
 from sheafstate import SheafStateConfig, SheafStateForCausalLM, ops
 from sheafstate.errors import InputError
-from sheafstate.ops import address, banded, packed, quantize, route, scan
+from sheafstate.ops import address, banded, norm, packed, quantize, route, scan
+from sheafstate.ops import window as window_ops
 from sheafstate.patches import HEAD_TYPES
 from tests.variants import examples
 
@@ -46,6 +47,18 @@ LATE_ANGLES = Mutation(
     "rotate(queries, angles[degree - 1 : degree - 1 + block])",
     "rotate(queries, angles[:block])",
     "queries are rotated as if they were the oldest keys",
+)
+HALF_SLOPE = Mutation(
+    "ops/norm.py",
+    "inverse.pow(3)",
+    "inverse.pow(2)",
+    "the slope through the size of a vector is too small",
+)
+LONG_WINDOW = Mutation(
+    "ops/window.py",
+    "lower = torch.maximum(functional.pad(first, (0, missing)), stop - window)",
+    "lower = torch.maximum(functional.pad(first, (0, missing)), stop - window - 1)",
+    "a window reads one position more where nothing is trained",
 )
 FIRST_TAP = Mutation(
     "ops/scan.py",
@@ -137,14 +150,16 @@ def recurrence_call(sizes: Sizes) -> Call:
 
 def convolution_call(sizes: Sizes) -> Call:
     draw, taps = random(sizes), sizes.state
-    segment = chosen(sizes, sizes.rows, sizes.length).cumsum(1)
+    segment, whole = chosen(sizes, sizes.rows, sizes.length).cumsum(1), sizes.seed % 3 == 0
+    segment = torch.zeros_like(segment) if whole else segment
     inputs = [draw(sizes.rows, sizes.length, sizes.width), draw(sizes.width, taps), draw(sizes.width)]
     inputs.append(draw(sizes.rows, taps - 1, sizes.width))
 
-    def run(function: Callable) -> Callable:
+    def run(function: Callable, segment: torch.Tensor | None) -> Callable:
         return lambda x, weight, bias, tail: function(x, weight, bias, segment, tail)
 
-    return run(scan.causal_convolution), run(scan.causal_convolution_reference), inputs
+    fast = run(scan.causal_convolution, None if whole else segment)
+    return fast, run(scan.causal_convolution_reference, segment), inputs
 
 
 def band_call(sizes: Sizes) -> Call:
@@ -167,6 +182,27 @@ def band_call(sizes: Sizes) -> Call:
         return call
 
     return run(banded.banded_softmax), run(banded.banded_softmax_reference), inputs
+
+
+def window_call(sizes: Sizes) -> Call:
+    """Documents that begin anywhere, with or without slots of an earlier call."""
+    draw, n, heads, width = random(sizes), sizes.length, sizes.heads, 2 * sizes.width
+    window = 3 * sizes.state
+    before = window if sizes.seed % 2 else 0
+    slot = torch.arange(before, before + n)
+    first = torch.where(chosen(sizes, sizes.rows, n), slot, 0).cummax(1).values
+    inputs = [draw(sizes.rows, n, heads, width), *(draw(sizes.rows, before + n, heads, width) for _ in range(2))]
+
+    def run(function: Callable) -> Callable:
+        return lambda q, k, v: function(q, k, v, first, window, 50.0)
+
+    return run(window_ops.windowed_attention), run(window_ops.windowed_attention_reference), inputs
+
+
+def norm_call(sizes: Sizes) -> Call:
+    draw = random(sizes)
+    inputs = [draw(sizes.rows, sizes.length, sizes.width), draw(sizes.width)]
+    return partial(norm.rms_norm, eps=1e-5), partial(norm.rms_norm_reference, eps=1e-5), inputs
 
 
 def address_call(sizes: Sizes) -> Call:
@@ -230,6 +266,8 @@ CALLS = {
     "selective_scan in pieces": recurrence_call,
     "causal_convolution": convolution_call,
     "banded_softmax": band_call,
+    "windowed_attention": window_call,
+    "rms_norm": norm_call,
     "assign_addresses": address_call,
     "fake_quantize": quantize_call,
     "routed_swiglu": route_call,
@@ -268,7 +306,7 @@ def sizes_of(lengths: st.SearchStrategy[int]) -> st.SearchStrategy[Sizes]:
     return st.builds(Sizes, lengths, st.integers(1, 3), st.integers(1, 4), small, small, st.integers(0, 2**16), share)
 
 
-@contract(10, breaks=(LOST_REST, NEXT_BLOCK, FIRST_TAP, STALE_RUNS, CUT_OFF))
+@contract(10, breaks=(LOST_REST, NEXT_BLOCK, HALF_SLOPE, LONG_WINDOW, FIRST_TAP, STALE_RUNS, CUT_OFF))
 @kernels
 @pytest.mark.parametrize("length", LENGTHS)
 def test_kernels_equal_their_twins_at_lengths_around_a_block(name: str, length: int) -> None:

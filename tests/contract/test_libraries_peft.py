@@ -1,4 +1,4 @@
-"""PEFT adapts the linear maps of a layer, its stacked experts and its restrictions as it adapts a Llama's."""
+"""PEFT adapts the linear maps of a layer and its stacked experts as it adapts a Llama's."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,11 +21,8 @@ TARGETS = {
     "linear": {"target_modules": ["in_proj", "out_proj", "shared_up", "shared_down"]},
     "all-linear": {"target_modules": "all-linear"},
     "experts": {"target_modules": [], "target_parameters": ["experts.up", "experts.down"]},
-    "restrictions": {"target_modules": ["in_proj"], "target_parameters": ["gluing.restriction"]},
     "both": {"target_modules": ["in_proj"], "target_parameters": ["experts.up", "experts.down"]},
 }
-# a frozen restriction is a buffer, and plain gluing has none
-RESTRICTED = [name for name in VARIANTS if name not in ("mixture-plain", "window")]
 
 FROZEN_EXPERTS = Mutation(
     "nn/experts.py",
@@ -48,11 +45,6 @@ CUT = Mutation(
     "self._gradient_checkpointing_func(run, x.detach(), *tensors_of(carried))",
     "recomputing a layer cuts the gradient to those below it",
 )
-
-
-def build(name: str, target: str, dtype: torch.dtype = torch.float64) -> SheafStateForCausalLM:
-    learned = {"restriction": "learned"} if target == "restrictions" else {}
-    return make_model(name, dtype, **learned)
 
 
 def adapt(model: SheafStateForCausalLM, target: str, rank: int = 2) -> PeftModel:
@@ -82,7 +74,7 @@ cases = pytest.mark.parametrize(
 @contract(23, breaks=(FROZEN_EXPERTS, BYPASSED))
 @cases
 def test_only_adapters_learn_and_all_of_them(name, target) -> None:
-    model = stir(adapt(build(name, target), target)).train()
+    model = stir(adapt(make_model(name), target)).train()
     before = {key: value.clone() for key, value in model.state_dict().items()}
     trainable = {key for key, parameter in model.named_parameters() if parameter.requires_grad}
     assert trainable
@@ -100,7 +92,7 @@ def test_only_adapters_learn_and_all_of_them(name, target) -> None:
 @examples(3)
 @given(length=st.integers(1, 40), rank=st.integers(1, 4), seed=st.integers(0, 99))
 def test_merged_equals_unmerged_and_disabled_equals_the_base(name, target, length, rank, seed) -> None:
-    base, ids = build(name, target), tokens(2, length, seed)
+    base, ids = make_model(name), tokens(2, length, seed)
     expected = logits(base, ids)
     model = stir(adapt(base, target, rank), seed)
     adapted = logits(model, ids)
@@ -118,10 +110,10 @@ def test_merged_equals_unmerged_and_disabled_equals_the_base(name, target, lengt
 @pytest.mark.parametrize("target", TARGETS)
 def test_an_adapter_is_saved_loaded_and_merged_into_a_checkpoint(target, tmp_path: Path) -> None:
     ids, kind = tokens(2, 30), torch.float32
-    model = stir(adapt(build("mixture", target, kind), target))
+    model = stir(adapt(make_model("mixture", kind), target))
     adapted = logits(model, ids)
     model.save_pretrained(tmp_path / "adapter")
-    loaded = PeftModel.from_pretrained(build("mixture", target, kind), tmp_path / "adapter")
+    loaded = PeftModel.from_pretrained(make_model("mixture", kind), tmp_path / "adapter")
     assert torch.equal(logits(loaded, ids), adapted)
     merged = loaded.merge_and_unload()
     assert type(merged) is SheafStateForCausalLM
@@ -133,7 +125,7 @@ def test_an_adapter_is_saved_loaded_and_merged_into_a_checkpoint(target, tmp_pat
 @contract(23, breaks=BYPASSED)
 @cases
 def test_an_adapted_model_writes_the_same_with_and_without_a_state(name, target) -> None:
-    model, ids = stir(adapt(build(name, target), target)).eval(), tokens(2, 9)
+    model, ids = stir(adapt(make_model(name), target)).eval(), tokens(2, 9)
     options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
     cached = model.generate(input_ids=ids, **options)
     assert torch.equal(cached, model.generate(input_ids=ids, use_cache=False, **options))

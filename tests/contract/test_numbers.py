@@ -39,8 +39,8 @@ BARE_SOFTMAX = Mutation(
 )
 NO_DIRECTION = Mutation(
     "ops/address.py",
-    "return x / x.norm(dim=-1, keepdim=True).clamp(min=1e-6)",
-    "return x / x.norm(dim=-1, keepdim=True)",
+    "return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp(min=1e-6)",
+    "return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)",
     "a vector of zeros has no address",
 )
 DIVIDED_BY_NOTHING = Mutation(

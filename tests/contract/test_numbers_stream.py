@@ -45,8 +45,8 @@ NARROW_COLUMN = Mutation(
 )
 STALE_RING = Mutation(
     "nn/transport_local.py",
-    "last = torch.stack([rows.final(k, self.window), rows.final(v, self.window)], 1)",
-    "last = torch.stack([k[:, : self.window], v[:, : self.window]], 1)",
+    "return rows.final(values, before)",
+    "return values[:, :before]",
     "the ring keeps the oldest keys",
 )
 

@@ -21,10 +21,10 @@ UNTIED = Mutation(
     "the readout's weight is no longer known to be the embedding's",
 )
 FORGOTTEN = Mutation(
-    "nn/gluing.py",
-    'self.register_buffer("restriction", torch.empty(self.heads, self.d_head, self.d_head))',
-    'self.register_buffer("restriction", torch.empty(self.heads, self.d_head, self.d_head), persistent=False)',
-    "frozen restrictions are not saved",
+    "nn/site.py",
+    'self.register_buffer("projection", torch.empty(self.maps * self.d_address, config.d_model))',
+    'self.register_buffer("projection", torch.empty(self.maps * self.d_address, config.d_model), persistent=False)',
+    "the fixed maps to address vectors are not saved",
 )
 
 
@@ -45,14 +45,12 @@ def stored(folder: Path) -> list[str]:
     quantization=st.sampled_from(["none", "none", "int8", "int4", "ternary"]),
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
     tied=st.booleans(),
-    frozen=st.booleans(),
     shard=st.sampled_from(["1GB", "20KB", "3KB"]),
     again=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_what_is_saved_loads_to_the_bit(name, quantization, dtype, tied, frozen, shard, again, seed) -> None:
-    fixed = {"restriction": "frozen", "learned_addresses": False} if frozen else {}
-    model = make_model(name, dtype, seed, tie_word_embeddings=tied, quantization=quantization, **fixed)
+def test_what_is_saved_loads_to_the_bit(name, quantization, dtype, tied, shard, again, seed) -> None:
+    model = make_model(name, dtype, seed, tie_word_embeddings=tied, quantization=quantization)
     model.generation_config = GenerationConfig(max_new_tokens=7, temperature=0.25, do_sample=True, eos_token_id=3)
     ids, loaded = tokens(2, 30), model
     for _ in range(2 if again else 1):

@@ -69,11 +69,6 @@ def test_relations_come_by_head_and_the_strongest_first() -> None:
         assert len({place[:2] for place in order}) > 3
 
 
-def test_boundaries_that_are_switched_off_are_left_out() -> None:
-    record = passage_site(model_of("syntax", boundaries=False), BYTES, TEXT)
-    assert [layer["boundaries"] for layer in record["layers"]] == [{}, {}]
-
-
 def test_the_mode_of_the_model_stays() -> None:
     model = model_of("local").train()
     passage_site(model, BYTES, TEXT)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sheafstate import SheafStateConfig, SheafStateForCausalLM
+from sheafstate.nn.records import split_channels
 from sheafstate.ops.address import assign_addresses_reference, unit_vectors
 from tests.variants import disturb, tokens
 
@@ -54,8 +55,7 @@ def test_an_interval_type_alone_is_a_state_space_model(kind) -> None:
     ids = tokens(1, 40)
     y, projected = run(block, model, ids)
     part = block.dynamics
-    widths = list(block.layout.values())
-    channels = dict(zip(block.layout, projected[0].split(widths, -1), strict=True))
+    channels = split_channels(block.narrow | block.wide, projected[0])
     mixed = torch.nn.functional.silu(channels["convolved"] * part.conv_weight[:, 0] + part.conv_bias)
     x, B, C = mixed.split([6, 5, 5], -1)
     dt = torch.nn.functional.softplus(channels["dt"][:, 0] + part.dt_bias)
@@ -70,9 +70,9 @@ def test_an_interval_type_alone_is_a_state_space_model(kind) -> None:
     torch.testing.assert_close(y[0], expected, rtol=0, atol=1e-9)
 
 
-def address_parts(block: torch.nn.Module, projected: torch.Tensor) -> tuple:
-    channels = dict(zip(block.layout, projected[0].split(list(block.layout.values()), -1), strict=True))
-    z = unit_vectors(channels["address"])
+def address_parts(block: torch.nn.Module, model: torch.nn.Module, ids: torch.Tensor, projected: torch.Tensor) -> tuple:
+    channels = split_channels(block.narrow | block.wide, projected[0])
+    z = unit_vectors(block.norm(model.model.embed_tokens(ids))[0] @ block.site.projection.T)
     address, unity = assign_addresses_reference(z[None, None], block.site.directions)
     return channels, z, address[0, 0].tolist(), unity[0, 0]
 
@@ -83,7 +83,7 @@ def test_memory_alone_is_one_running_vector_per_address() -> None:
     ids = tokens(1, 50)
     y, projected = run(block, model, ids)
     part = block.dynamics
-    channels, _, address, unity = address_parts(block, projected)
+    channels, _, address, unity = address_parts(block, model, ids, projected)
     x = torch.nn.functional.silu(channels["convolved"] * part.conv_weight[:, 0] + part.conv_bias)
     dt = torch.nn.functional.softplus(channels["dt"][:, 0] + part.dt_bias) * unity
     vectors, outputs = torch.zeros(4, 6, dtype=torch.float64), []
@@ -94,15 +94,18 @@ def test_memory_alone_is_one_running_vector_per_address() -> None:
     torch.testing.assert_close(y[0], expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("write_licence", [False, True])
 @torch.no_grad()
-def test_retrieval_alone_is_hashed_attention_to_what_followed() -> None:
-    block, model = one_type("retrieval")
+def test_retrieval_alone_is_hashed_attention_to_what_followed(write_licence: bool) -> None:
+    block, model = one_type("retrieval", write_licence=write_licence)
     ids = tokens(1, 60)
     y, projected = run(block, model, ids)
     part = block.transport.readers["retrieval"]
-    channels, z, address, unity = address_parts(block, projected)
+    channels, z, address, unity = address_parts(block, model, ids, projected)
     v, mu = channels["retrieval"], part.shift[0]
-    licence = torch.relu(2 * torch.sigmoid(channels["write"][:, 0] + block.site.write_bias[0]) - 1)
+    licence = torch.ones(60, dtype=torch.float64)
+    if write_licence:
+        licence = torch.relu(2 * torch.sigmoid(channels["write"][:, 0] + block.site.write_bias[0]) - 1)
     outputs = []
     for t in range(60):
         readable = [p for p in range(t) if address[p] == address[t] and licence[p] > 0][-3:]
@@ -123,7 +126,7 @@ def test_instruction_alone_is_attention_to_the_first_and_to_licensed_anchors() -
     block, model = one_type("instruction", num_kept=2, num_anchors=3)
     ids = tokens(1, 60)
     y, projected = run(block, model, ids)
-    channels = dict(zip(block.layout, projected[0].split(list(block.layout.values()), -1), strict=True))
+    channels = split_channels(block.narrow | block.wide, projected[0])
     q, k, v = channels["instruction"].chunk(3, -1)
     licence = torch.relu(2 * torch.sigmoid(channels["anchor"][:, 0] + block.site.anchor_bias[0]) - 1)
     outputs = []

@@ -54,7 +54,7 @@ def test_trainer_knows_that_labels_are_shifted() -> None:
         ("num_layers", 2.5, "num_layers"),
         ("norm_eps", -1.0, "norm_eps"),
         ("norm_eps", float("nan"), "norm_eps"),
-        ("boundaries", "yes", "boundaries"),
+        ("output_gate", "yes", "output_gate"),
         ("pad_token_id", 256, "pad_token_id"),
         ("pad_token_id", -1, "pad_token_id"),
         ("eos_token_id", [1, "x"], "eos_token_id"),

@@ -79,7 +79,7 @@ def passage_site(
 
 def _layer(config: SheafStateConfig, site: LayerSite, focus: int) -> dict[str, Any]:
     """One layer's site of the first row."""
-    names = [kind.value for kind in config.interval_types] if config.boundaries else []
+    names = [kind.value for kind in config.interval_types]
     kinds = [kind.value for kind in config.covers]
     per_type = site.compatibility[0].split(list(config.covers.values()))
     edges = site.edges[0]

@@ -17,6 +17,7 @@ from sheafstate.config import SheafStateConfig
 from sheafstate.nn.dynamics import Dynamics, DynamicsState
 from sheafstate.nn.experts import Experts, Load
 from sheafstate.nn.gluing import Glued, Gluing
+from sheafstate.nn.norm import RMSNorm
 from sheafstate.nn.quant_linear import linear_map, project
 from sheafstate.nn.records import Initialized, Rows, Sections, Site, split_channels
 from sheafstate.nn.site import LearnedSite
@@ -53,17 +54,19 @@ class Block(nn.Module):
     def __init__(self, config: SheafStateConfig) -> None:
         super().__init__()
         self.covers = tuple(config.covers)
-        self.norm = nn.RMSNorm(config.d_model, config.norm_eps)
+        self.norm = RMSNorm(config.d_model, config.norm_eps)
         self.site = LearnedSite(config)
         self.dynamics = Dynamics(config)
         self.transport = Transport(config)
         self.gluing = Gluing(config)
-        self.expert_norm = nn.RMSNorm(config.d_model, config.norm_eps)
+        self.expert_norm = RMSNorm(config.d_model, config.norm_eps)
         self.experts = Experts(config)
         parts = (self.site, self.dynamics, self.transport, self.gluing)
-        layout = {name: width for part in parts for name, width in part.channels().items()}
-        self.layout = dict(sorted(layout.items(), key=lambda item: item[1] >= NARROW))
-        self.in_proj = linear_map(config, config.d_model, sum(self.layout.values()))
+        layout = {name: width for part in parts for name, width in part.channels().items() if width}
+        self.narrow = {name: width for name, width in layout.items() if width < NARROW}
+        self.wide = {name: width for name, width in layout.items() if width >= NARROW}
+        self.sizes = [sum(self.narrow.values()), *self.wide.values()]
+        self.in_proj = linear_map(config, config.d_model, sum(self.sizes))
         initialize(self)
 
     def initial_state(self, batch: int, like: Tensor) -> BlockState:
@@ -102,10 +105,8 @@ class Block(nn.Module):
 
     def _channels(self, h: Float[Tensor, "B T D"]) -> dict[str, Tensor]:
         """The parts' channels of h; those that are narrow come out of one product and lie beside one another."""
-        narrow = {name: width for name, width in self.layout.items() if width < NARROW}
-        wide = [width for name, width in self.layout.items() if name not in narrow]
-        first, *rest = project(self.in_proj, h, [sum(narrow.values()), *wide])
-        return split_channels(narrow, first) | dict(zip([n for n in self.layout if n not in narrow], rest, strict=True))
+        first, *rest = project(self.in_proj, h, self.sizes)
+        return split_channels(self.narrow, first) | dict(zip(self.wide, rest, strict=True))
 
 
 @torch.no_grad()

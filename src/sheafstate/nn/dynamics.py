@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Sections, Site, required
+from sheafstate.ops import cast, without_autocast
 from sheafstate.ops.banded import run_starts, take_along
 from sheafstate.ops.scan import causal_convolution, selective_scan
 from sheafstate.patches import PATCHES, PatchType, Reader
@@ -46,7 +47,7 @@ class Dynamics(nn.Module):
         self.heads = sum(dynamic.values())
         self.d_head, self.d_state = config.d_head, config.d_state if self.heads else 0
         self.num_addresses = config.num_addresses
-        order = list(config.interval_types) if config.boundaries else []
+        order = list(config.interval_types)
         # which column of the site's boundaries each natural head uses; -1 for none
         self.boundary_of = [order.index(k) if k in order else -1 for k, n in dynamic.items() for _ in range(n)]
         self.width = (self.heads + self.memories) * self.d_head + 2 * self.d_state
@@ -97,7 +98,7 @@ class Dynamics(nn.Module):
     ) -> tuple[Sections, DynamicsState | None]:
         """Sections of the dynamic types, and the state after the last position if it is to be kept."""
         if not self.width:
-            empty = self.initial_state(site.rows.length.shape[0], channels["dt"]) if keep_state else None
+            empty = self.initial_state(site.rows.length.shape[0], next(iter(channels.values()))) if keep_state else None
             return {}, empty
         if state is not None and site.rows.is_step:
             return self._step(channels, site, state)
@@ -133,11 +134,12 @@ class Dynamics(nn.Module):
     def _step(self, channels: dict[str, Tensor], site: Site, state: DynamicsState) -> tuple[Sections, DynamicsState]:
         """One position of every row. Writes into the state."""
         h, m, wide = self.heads, self.memories, state.natural.dtype
-        taps = torch.cat([state.tail, channels["convolved"].to(state.tail.dtype)], 1)
-        convolved = (taps * self.conv_weight.T.to(taps.dtype)).sum(1) + self.conv_bias.to(taps.dtype)
-        x, B, C = functional.silu(convolved).split([(h + m) * self.d_head, self.d_state, self.d_state], -1)
-        x = x.unflatten(-1, (h + m, self.d_head))
-        dt = functional.softplus(channels["dt"][:, 0].to(wide) + self.dt_bias)
+        taps = torch.cat([state.tail, cast(channels["convolved"], state.tail.dtype)], 1)
+        convolved = (taps * cast(self.conv_weight, taps.dtype).T).sum(1) + cast(self.conv_bias, taps.dtype)
+        sizes = [(h + m) * self.d_head, self.d_state, self.d_state]
+        x, B, C = functional.silu(convolved).split_with_sizes(sizes, -1)
+        x = x.view(-1, h + m, self.d_head)
+        dt = functional.softplus(cast(channels["dt"][:, 0], wide) + self.dt_bias)
         unity = required(site.log_unity)[:, :m, 0].exp() if m else None
         if unity is not None:
             dt[:, h:] *= unity
@@ -146,25 +148,28 @@ class Dynamics(nn.Module):
             carry = site.log_carry[:, 0].unsqueeze(-1).unbind(1)
             bounded = [carry[at] for at in self.boundary_of if at >= 0]  # these heads are the first
             log_decay[:, : len(bounded)] += torch.cat(bounded, 1)
-        decay, written = log_decay.exp(), dt[..., None] * x.to(wide)
+        decay, written = log_decay.exp(), dt[..., None] * cast(x, wide)
         read = []
         if h:
-            B, C = B.to(wide), C.to(wide)
-            state.natural.mul_(decay[:, :h, None, None]).addcmul_(B[:, None, :, None], written[:, :h, None])
-            read.append((state.natural * C[:, None, :, None]).sum(2))
+            B, C = cast(B, wide)[:, None, :, None], cast(C, wide)[:, None, None].expand(-1, h, -1, -1)
+            state.natural.mul_(decay[:, :h, None, None]).addcmul_(B, written[:, :h, None])
+            with without_autocast(C):
+                read.append(torch.bmm(C.flatten(0, 1), state.natural.flatten(0, 1)).view(-1, h, self.d_head))
         if unity is not None:
             index = required(site.address)[:, :m, :, None].expand(-1, -1, -1, self.d_head)
             vector = torch.addcmul(written[:, h:], decay[:, h:, None], state.memory.gather(2, index)[:, :, 0])
             state.memory.scatter_(2, index, vector[:, :, None])
             read.append(vector * unity[..., None])
-        y = torch.addcmul(torch.cat(read, 1).to(x.dtype), self.D[:, None].to(x.dtype), x)[:, None]
+        joined = read[0] if len(read) == 1 else torch.cat(read, 1)
+        y = torch.addcmul(cast(joined, x.dtype), cast(self.D, x.dtype)[:, None], x)[:, None]
         kinds = self.natural | ({PatchType.MEMORY: m} if m else {})
-        parts = y.split(list(kinds.values()), 2)
+        parts = y.split_with_sizes(list(kinds.values()), 2)
         sections = {kind: Section(part) for kind, part in zip(kinds, parts, strict=True)}
-        return sections, replace(state, tail=taps[:, 1:])
+        return sections, DynamicsState(taps[:, 1:], state.natural, state.memory)
 
     def _convolve(self, x: Tensor, rows: Rows, tail: Tensor) -> Tensor:
-        y = causal_convolution(x, self.conv_weight.to(x.dtype), self.conv_bias.to(x.dtype), rows.segment, tail)
+        segment = None if rows.whole else rows.segment
+        y = causal_convolution(x, self.conv_weight.to(x.dtype), self.conv_bias.to(x.dtype), segment, tail)
         return functional.silu(y)
 
     def _natural(

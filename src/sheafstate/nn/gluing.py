@@ -1,12 +1,13 @@
 """G: gluing sections at the output patch, W_o(concat(c_h o_h) * silu(W_g h)).
 
 ``plain`` is c_h = 1. By ``sheaf`` a head needs a licence c0_h, a sigmoid of h, and sections that disagree on their
-overlap are held back: with restrictions r_h = rho_h y_h of normalised sections y_h of mass m_h, the proposed global
-section, a head's residual and its compatibility are
+overlap are held back: with normalised sections y_h of mass m_h, the proposed global section, a head's residual and its
+compatibility are
 
-    g = sum c0 m r / sum c0 m,    e_h = mean((r_h - g)^2),    c_h = c0_h exp(-softplus(beta_h) e_h).
+    g = sum c0 m y / sum c0 m,    e_h = mean((y_h - g)^2),    c_h = c0_h exp(-softplus(beta_h) e_h).
 
-Source: DESIGN §3, Gluing. What is glued keeps its size; normalising it cost more than anything gained
+Source: DESIGN §3, Gluing. All heads share one stalk, so the restriction to the overlap is the identity; learning it
+changed nothing, and what is glued keeps its size, for normalising it cost more than anything gained
 (docs/experiments.md).
 """
 
@@ -53,23 +54,23 @@ def normalize_section(
 
 
 def compatibilities(
-    restricted: Float[Tensor, "*batch H P"],
+    normalized: Float[Tensor, "*batch H P"],
     mass: Float[Tensor, "*batch H"],
     licence: Float[Tensor, "*batch H"],
     strictness: Float[Tensor, " H"],
 ) -> tuple[Float[Tensor, "*batch H"], Float[Tensor, "*batch H"]]:
-    """Compatibilities and residuals of sections restricted to their overlap.
+    """Compatibilities and residuals of normalised sections on their overlap.
 
     Args:
-        restricted: r_h.
+        normalized: y_h.
         mass: m_h.
         licence: c0_h.
         strictness: softplus(beta_h), how fast disagreement closes a head.
     """
     weight = licence * mass
     total = weight.sum(-1, keepdim=True)
-    proposed = (weight[..., None] * restricted).sum(-2) / total.clamp(min=SMALLEST_MASS)
-    residual = (restricted - proposed[..., None, :]).square().mean(-1)
+    proposed = (weight[..., None] * normalized).sum(-2) / total.clamp(min=SMALLEST_MASS)
+    residual = (normalized - proposed[..., None, :]).square().mean(-1)
     return licence * torch.exp(-strictness * residual), residual
 
 
@@ -85,12 +86,6 @@ class Gluing(nn.Module):
         if self.sheaf:
             self.licence_bias = nn.Parameter(torch.empty(self.heads))
             self.beta = nn.Parameter(torch.empty(self.heads))
-            if config.restriction == "learned":
-                self.restriction = nn.Parameter(torch.empty(self.heads, self.d_head, self.d_head))
-            elif config.restriction == "frozen":
-                self.register_buffer("restriction", torch.empty(self.heads, self.d_head, self.d_head))
-        self.learned_restriction = self.sheaf and config.restriction == "learned"
-        self.restricts = self.sheaf and config.restriction != "identity"
 
     def channels(self) -> dict[str, int]:
         """What this part needs of the layer's input projection."""
@@ -100,19 +95,15 @@ class Gluing(nn.Module):
         }
 
     def initial_values(self) -> dict[str, Tensor]:
-        """Open licences, identity (or random orthogonal-in-expectation) restrictions."""
-        values: dict[str, Tensor] = {}
-        if self.sheaf:
-            values["licence_bias"] = torch.full((self.heads,), LICENCE_BIAS)
-            values["beta"] = torch.zeros(self.heads)
-        if self.learned_restriction:
-            values["restriction"] = torch.eye(self.d_head).repeat(self.heads, 1, 1)
-        elif self.restricts:
-            values["restriction"] = torch.randn(self.heads, self.d_head, self.d_head) / math.sqrt(self.d_head)
-        return values
+        """Open licences and an even strictness."""
+        if not self.sheaf:
+            return {}
+        return {"licence_bias": torch.full((self.heads,), LICENCE_BIAS), "beta": torch.zeros(self.heads)}
 
     def forward(self, sections: Sections, channels: dict[str, Tensor]) -> tuple[Float[Tensor, "B T D"], Glued]:
         """Glue the sections of every position."""
+        if self.gated and not self.sheaf and not torch.is_grad_enabled() and channels["gate"].shape[1] > 1:
+            return self.out_proj(_gated(sections, channels["gate"])), Glued(None, None)
         y = torch.cat([section.values for section in sections.values()], 2)
         compatibility = residual = None
         if self.sheaf:
@@ -120,13 +111,20 @@ class Gluing(nn.Module):
             parts = [(s.mass, s.values.shape[2]) for s in sections.values()]
             mass = torch.cat([ones[..., :n] if m is None else m.to(ones.dtype) for m, n in parts], -1)
             licence = torch.sigmoid(channels["licence"].to(mass.dtype) + self.licence_bias)
-            restricted = normalize_section(y, mass)
-            if self.restricts:
-                restricted = torch.einsum("bthp,hqp->bthq", restricted, self.restriction.to(restricted.dtype))
-            compatibility, errors = compatibilities(restricted, mass, licence, functional.softplus(self.beta))
+            strictness = functional.softplus(self.beta)
+            compatibility, errors = compatibilities(normalize_section(y, mass), mass, licence, strictness)
             residual = (compatibility * errors).sum(-1)
             y = y * compatibility[..., None].to(y.dtype)
         glued = y.flatten(2)
         if self.gated:
             glued = glued * functional.silu(channels["gate"])
         return self.out_proj(glued), Glued(compatibility, residual)
+
+
+def _gated(sections: Sections, gate: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+    """All sections times silu of the gate, each put where it belongs: without gradients nothing is joined first."""
+    glued = functional.silu(gate)
+    values = [section.values.flatten(2) for section in sections.values()]
+    for part, value in zip(glued.split_with_sizes([v.shape[-1] for v in values], -1), values, strict=True):
+        part.mul_(value)
+    return glued

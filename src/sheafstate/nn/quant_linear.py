@@ -135,10 +135,10 @@ def project(linear: nn.Module, x: Float[Tensor, "*batch in"], sizes: Sequence[in
     on the way back, their gradients are copied: a split's backward pass joins them all in one long tensor.
     """
     if not isinstance(linear, QuantLinear) or not _is_bare(linear) or torch.compiler.is_compiling():
-        return linear(x).split(list(sizes), -1)
+        return linear(x).split_with_sizes(list(sizes), -1)
     weight: Tensor = linear.weight
     if not (torch.is_grad_enabled() and weight.requires_grad):
-        return linear(x).split(list(sizes), -1)
+        return linear(x).split_with_sizes(list(sizes), -1)
     if linear.quantization is not Quantization.NONE:
         x, weight = fake_quantize_activation(x), fake_quantize(weight, linear.quantization)
     if torch.is_autocast_enabled(x.device.type):

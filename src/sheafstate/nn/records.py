@@ -96,6 +96,7 @@ class Rows:
         settled: ``None`` but in a step of decoding: one position a row, each of which exists and begins no document,
             read without gradients, so that a part may write into the state it was given. Then it is the least offset
             of the rows, or 0 where nobody may look.
+        whole: whether nothing says that a document begins inside a row.
     """
 
     segment: Int[Tensor, "B T"]
@@ -104,6 +105,7 @@ class Rows:
     valid: Bool[Tensor, "B T"]
     length: Int[Tensor, " B"]
     settled: int | None = None
+    whole: bool = False
 
     @property
     def is_step(self) -> bool:
@@ -129,7 +131,8 @@ class Site:
         address: their addresses.
         log_unity: log max(u, 1e-12), u the partition of unity; no gradient.
         log_carry: log (1 - b) of every interval type in use, b its boundary.
-        log_write: log-licence with which each retrieval head writes a position, minus infinity where it does not.
+        log_write: log-licence with which each retrieval head writes a position, minus infinity where it does not;
+            ``None`` where every position is written.
         log_anchor: log-licence with which each instruction head makes a position an anchor, likewise.
     """
 
@@ -190,4 +193,4 @@ Sections = dict[PatchType, Section]
 
 def split_channels(layout: dict[str, int], tensor: Tensor) -> dict[str, Tensor]:
     """Split the last axis into named channels."""
-    return dict(zip(layout, tensor.split(list(layout.values()), -1), strict=True))
+    return dict(zip(layout, tensor.split_with_sizes(list(layout.values()), -1), strict=True))

@@ -39,8 +39,12 @@ def log_licence_step(logit: Tensor) -> Tensor:
 class LearnedSite(nn.Module):
     """Makes the site record from projections of h. Source: DESIGN §3, Boundaries and Addresses.
 
+    The map to address vectors is random and fixed, as are the directions: what a position says of itself is learned,
+    and where it is put follows from that. A map that was trained too was no better on text, and recall was not learned
+    with it (docs/experiments.md).
+
     Args:
-        config: says which types are in use and how addresses are made.
+        config: says which types are in use.
     """
 
     directions: Tensor
@@ -50,22 +54,19 @@ class LearnedSite(nn.Module):
         super().__init__()
         covers = config.covers
         self.maps, self.d_address = config.num_maps, config.d_address
-        self.intervals = len(config.interval_types) if config.boundaries else 0
-        self.writers = covers.get(PatchType.RETRIEVAL, 0)
-        self.learned_writes = self.writers if config.write_licence else 0
+        self.intervals = len(config.interval_types)
+        self.writers = covers.get(PatchType.RETRIEVAL, 0) if config.write_licence else 0
         self.anchors = covers.get(PatchType.INSTRUCTION, 0)
         self.num_kept = config.num_kept
         if self.maps:
             shape = (self.maps, self.d_address, config.num_addresses // 2)
             wide = torch.promote_types(torch.get_default_dtype(), torch.float32)
             self.register_buffer("directions", torch.empty(shape, dtype=wide))
-            if not config.learned_addresses:
-                self.register_buffer("projection", torch.empty(self.maps * self.d_address, config.d_model))
-        self.frozen_addresses = bool(self.maps) and not config.learned_addresses
+            self.register_buffer("projection", torch.empty(self.maps * self.d_address, config.d_model))
         if self.intervals:
             self.boundary_bias = nn.Parameter(torch.empty(self.intervals))
-        if self.learned_writes:
-            self.write_bias = nn.Parameter(torch.empty(self.learned_writes))
+        if self.writers:
+            self.write_bias = nn.Parameter(torch.empty(self.writers))
         if self.anchors:
             self.anchor_bias = nn.Parameter(torch.empty(self.anchors))
 
@@ -80,23 +81,21 @@ class LearnedSite(nn.Module):
     def channels(self) -> dict[str, int]:
         """What this part needs of the layer's input projection."""
         return {
-            "address": 0 if self.frozen_addresses else self.maps * self.d_address,
             "boundary": self.intervals,
-            "write": self.learned_writes,
+            "write": self.writers,
             "anchor": self.anchors,
         }
 
     def initial_values(self) -> dict[str, Tensor]:
-        """Biases and the fixed random directions at initialisation."""
+        """Biases, and what is random and fixed."""
         values = {}
         if self.maps:
             values["directions"] = torch.randn(self.directions.shape)
-        if self.frozen_addresses:
             values["projection"] = torch.randn(self.projection.shape) / math.sqrt(self.projection.shape[1])
         if self.intervals:
             values["boundary_bias"] = torch.full((self.intervals,), BOUNDARY_BIAS)
-        if self.learned_writes:
-            values["write_bias"] = torch.full((self.learned_writes,), WRITE_BIAS)
+        if self.writers:
+            values["write_bias"] = torch.full((self.writers,), WRITE_BIAS)
         if self.anchors:
             values["anchor_bias"] = torch.full((self.anchors,), ANCHOR_BIAS)
         return values
@@ -105,7 +104,7 @@ class LearnedSite(nn.Module):
         """Write the site of every position."""
         vectors = address = log_unity = log_carry = log_write = log_anchor = None
         if self.maps:
-            raw = functional.linear(h, self.projection.to(h.dtype)) if self.frozen_addresses else channels["address"]
+            raw = functional.linear(h, self.projection.to(h.dtype))
             vectors = unit_vectors(raw.unflatten(-1, (self.maps, self.d_address)).transpose(1, 2))
             address, unity = assign_addresses(vectors.detach(), self.directions)
             log_unity = unity.clamp(min=SMALLEST_UNITY).log()
@@ -125,13 +124,8 @@ class LearnedSite(nn.Module):
         return log_licence(logit).masked_fill(~after_kept, -torch.inf)
 
     def _log_write(self, channels: dict[str, Tensor], rows: Rows) -> Tensor:
-        if self.learned_writes and rows.is_step:
-            return log_licence_step(self._wide(channels["write"], self.write_bias)).transpose(1, 2)
-        if self.learned_writes:
-            licence = log_licence(self._wide(channels["write"], self.write_bias)).transpose(1, 2)
-        else:
-            licence = channels["write"].new_zeros(rows.valid.shape[0], self.writers, rows.valid.shape[1])
-        return licence.masked_fill(~rows.valid[:, None], -torch.inf)
+        logit = self._wide(channels["write"], self.write_bias).transpose(1, 2)
+        return log_licence_step(logit) if rows.is_step else log_licence(logit)
 
     @staticmethod
     def _wide(logit: Tensor, bias: Tensor) -> Tensor:

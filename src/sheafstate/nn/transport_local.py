@@ -7,8 +7,9 @@ from torch import nn
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Site, required
-from sheafstate.ops import without_autocast
-from sheafstate.ops.banded import band_pairs, banded_softmax, query_rotations
+from sheafstate.ops import cast, wider, without_autocast
+from sheafstate.ops.banded import band_pairs, banded_softmax, query_rotations, take_along
+from sheafstate.ops.window import windowed_attention
 from sheafstate.shapes import Float, Tensor
 
 __all__ = ["LocalReader", "LocalState"]
@@ -37,61 +38,65 @@ class LocalReader(nn.Module):
         self, x: Float[Tensor, "B T C"], site: Site, state: LocalState | None, keep_state: bool, with_edges: bool
     ) -> tuple[Section, LocalState | None]:
         """Read the window of every position."""
-        rows, batch = site.rows, x.shape[0]
+        rows = site.rows
         if state is not None and rows.is_step:
             return self._step(x, rows, state)
         q, k, v = x.unflatten(-1, (3 * self.heads, self.d_head)).chunk(3, 2)
-        if state is None and keep_state:
-            state = self.initial_state(batch, x)
         before = 0
         if state is not None:
             before = self.window
             keys, values = state.entries.transpose(2, 3).to(k.dtype).unbind(1)
             k, v = torch.cat([keys, k], 1), torch.cat([values, v], 1)
-        stop, first = self._band(rows, before)
+        q = q * self.d_head**-0.5
+        first = (torch.arange(before, k.shape[1], device=x.device) - rows.offset).clamp(min=0)
+        if with_edges or (torch.is_grad_enabled() and x.requires_grad):
+            section = self._banded(q, k, v, first, rows, before, with_edges)
+        else:
+            section = Section(windowed_attention(q, k, v, first, self.window, self.theta))
+        kept = None
+        if keep_state:
+            last = torch.stack([self._last(t, rows, before) for t in (k, v)], 1)
+            kept = LocalState(last.transpose(2, 3))
+        return section, kept
+
+    def _last(self, values: Float[Tensor, "B m H P"], rows: Rows, before: int) -> Float[Tensor, "B w H P"]:
+        """The last w positions of every row; zeros where it is shorter and nothing was carried."""
+        if before:
+            return rows.final(values, before)
+        index = rows.length[:, None] - self.window + torch.arange(self.window, device=values.device)
+        found = take_along(values, index.clamp(min=0))
+        return found.masked_fill((index < 0)[..., None, None], 0.0)
+
+    def _step(self, x: Float[Tensor, "B one C"], rows: Rows, state: LocalState) -> tuple[Section, LocalState]:
+        """One position: the query is turned to meet every age of the ring, in one product with fixed rotations."""
+        new = x.reshape(-1, 3, self.heads, 1, self.d_head)
+        entries = torch.cat([state.entries[..., 1:, :], cast(new[:, 1:], state.entries.dtype)], 3)
+        keys, values = entries.unbind(1)
+        table = query_rotations(self.window, self.d_head, self.theta, str(keys.dtype), str(x.device))
+        with without_autocast(x):
+            turned = (cast(new[:, 0].reshape(-1, self.d_head), keys.dtype) @ table).view_as(keys)
+            logits = turned.mul_(keys).sum(-1, dtype=wider(keys.dtype))
+            if required(rows.settled) < self.window - 1:
+                age = torch.arange(self.window - 1, -1, -1, device=x.device)
+                logits = logits.masked_fill((age > rows.offset)[:, None], -torch.inf)
+            weights = cast(logits.softmax(-1), values.dtype)
+            section = torch.bmm(weights.flatten(0, 1)[:, None], values.flatten(0, 1)).view(len(x), 1, self.heads, -1)
+        return Section(cast(section, x.dtype)), LocalState(entries)
+
+    def _banded(
+        self, q: Tensor, k: Tensor, v: Tensor, first: Tensor, rows: Rows, before: int, with_edges: bool
+    ) -> Section:
+        """What training and edge lists need: a softmax whose weights exist."""
 
         def by_head(tensor: Tensor) -> Tensor:
             return tensor.transpose(1, 2).flatten(0, 1)
 
-        section, _, weights = banded_softmax(
-            by_head(q * self.d_head**-0.5),
-            by_head(k),
-            by_head(v),
-            stop.repeat_interleave(self.heads, 0),
-            first.repeat_interleave(self.heads, 0),
-            self.window,
-            theta=self.theta,
-            return_weights=with_edges,
-        )
-        section = section.unflatten(0, (batch, self.heads)).transpose(1, 2)
+        stop = torch.arange(before + 1, k.shape[1] + 1, device=q.device).expand_as(first)
+        bands = by_head(q), by_head(k), by_head(v), stop, first
+        section, _, weights = banded_softmax(*bands, self.window, theta=self.theta, return_weights=with_edges)
+        section = section.unflatten(0, (len(first), self.heads)).transpose(1, 2)
         edges = None if weights is None else self._edges(rows, stop, first, weights, before)
-        kept = None
-        if keep_state:
-            last = torch.stack([rows.final(k, self.window), rows.final(v, self.window)], 1)
-            kept = LocalState(last.transpose(2, 3))
-        return Section(section, None, edges), kept
-
-    def _step(self, x: Float[Tensor, "B one C"], rows: Rows, state: LocalState) -> tuple[Section, LocalState]:
-        """One position: the query is turned to meet every age of the ring, in one product with fixed rotations."""
-        new = x.unflatten(-1, (3, self.heads, 1, self.d_head))[:, 0]
-        entries = torch.cat([state.entries[..., 1:, :], new[:, 1:].to(state.entries.dtype)], 3)
-        keys, values = entries.unbind(1)
-        table = query_rotations(self.window, self.d_head, self.theta, str(keys.dtype), str(x.device))
-        with without_autocast(x):
-            turned = (new[:, 0, :, 0].flatten(0, 1).to(keys.dtype) @ table).view_as(keys)
-            logits = (turned * keys).sum(-1, dtype=torch.promote_types(keys.dtype, torch.float32))
-            if required(rows.settled) < self.window - 1:
-                age = torch.arange(self.window - 1, -1, -1, device=x.device)
-                logits = logits.masked_fill((age > rows.offset)[:, None], -torch.inf)
-            weights = logits.softmax(-1).to(values.dtype)
-            section = torch.bmm(weights.flatten(0, 1)[:, None], values.flatten(0, 1)).view(len(x), 1, self.heads, -1)
-        return Section(section.to(x.dtype)), LocalState(entries)
-
-    def _band(self, rows: Rows, before: int) -> tuple[Tensor, Tensor]:
-        """Bands in the extended row that has ``before`` carried positions in front."""
-        position = torch.arange(before, before + rows.offset.shape[1], device=rows.offset.device)
-        first = (position - rows.offset).clamp(min=0)
-        return (position + 1).expand_as(first), first
+        return Section(section, None, edges)
 
     def _edges(self, rows: Rows, stop: Tensor, first: Tensor, weights: Tensor, before: int) -> Edges:
         slot, exists = band_pairs(stop, first, self.window)

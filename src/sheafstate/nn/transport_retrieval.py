@@ -1,17 +1,19 @@
-"""The retrieval cover: a query reads the last r written positions of the same document and learned address.
+"""The retrieval cover: a query reads the last r written positions of the same document and address.
 
 What it reads of a position p is, at first, the value of p + 1: what followed the last time. An entry therefore stays
 pending until the next position of its document completes it. Source: DESIGN §3, Addresses.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Site, required
-from sheafstate.ops import without_autocast
+from sheafstate.ops import cast, without_autocast
 from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, run_starts, take_along, written_slots
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
@@ -23,27 +25,28 @@ INITIAL_LOG_SCALE = 2.0794415416798357
 
 @dataclass(frozen=True)
 class RetrievalState:
-    """Buckets of r slots per address (slot = count mod r), and the entry that waits for its value.
+    """Buckets of r slots, one after the other (slot = count mod r), and behind them a spare slot that nobody reads.
+
+    The last position's entry stands in its slot and lacks the next position's share of its value. What is not written
+    goes to the spare slot.
 
     Attributes:
-        vectors, values, log_weight: contents of the slots; log-weight minus infinity where a slot is empty.
+        keys: address vectors, each with its log-weight behind it; minus infinity where a slot is empty; n is K r + 1,
+            b is a + 1.
+        values: values of the slots.
         count: entries ever pushed to a bucket of this document.
-        pending_vectors, pending_values, pending_weight, pending_address: the last position's entry.
+        pending: slot of the last position's entry.
     """
 
-    vectors: Float[Tensor, "B H K r a"]
-    values: Float[Tensor, "B H K r P"]
-    log_weight: Float[Tensor, "B H K r"]
+    keys: Float[Tensor, "B H n b"]
+    values: Float[Tensor, "B H n P"]
     count: Int[Tensor, "B H K"]
-    pending_vectors: Float[Tensor, "B H a"]
-    pending_values: Float[Tensor, "B H P"]
-    pending_weight: Float[Tensor, "B H"]
-    pending_address: Int[Tensor, "B H"]
+    pending: Int[Tensor, "B H"]
 
 
 @dataclass(frozen=True)
 class _Entries:
-    """What could be read: carried slots, the pending entry, then the new positions; oldest first within a bucket."""
+    """What could be read: carried slots, then the new positions; oldest first within a bucket."""
 
     vectors: Float[Tensor, "B H n a"]
     values: Float[Tensor, "B H n P"]
@@ -75,71 +78,72 @@ class RetrievalReader(nn.Module):
     def initial_state(self, batch: int, like: Tensor) -> RetrievalState:
         """Empty buckets, nothing pending."""
         wide = torch.promote_types(like.dtype, torch.float32)
-        h, k, r = self.heads, self.num_addresses, self.degree
+        slots = self.num_addresses * self.degree + 1
+        keys = like.new_zeros(batch, self.heads, slots, self.d_address + 1, dtype=wide)
+        keys[..., -1] = -torch.inf
         return RetrievalState(
-            like.new_zeros(batch, h, k, r, self.d_address, dtype=wide),
-            like.new_zeros(batch, h, k, r, self.d_head),
-            like.new_full((batch, h, k, r), -torch.inf, dtype=wide),
-            torch.zeros(batch, h, k, dtype=torch.long, device=like.device),
-            like.new_zeros(batch, h, self.d_address, dtype=wide),
-            like.new_zeros(batch, h, self.d_head),
-            like.new_full((batch, h), -torch.inf, dtype=wide),
-            torch.zeros(batch, h, dtype=torch.long, device=like.device),
+            keys,
+            like.new_zeros(batch, self.heads, slots, self.d_head),
+            torch.zeros(batch, self.heads, self.num_addresses, dtype=torch.long, device=like.device),
+            torch.full((batch, self.heads), slots - 1, dtype=torch.long, device=like.device),
         )
 
     def forward(
         self, x: Float[Tensor, "B T C"], site: Site, state: RetrievalState | None, keep_state: bool, with_edges: bool
     ) -> tuple[Section, RetrievalState | None]:
         """Read the bucket of every position."""
-        v = x.unflatten(-1, (self.heads, self.d_head)).transpose(1, 2)
         h = self.heads
-        vectors, address = required(site.vectors)[:, :h], required(site.address)[:, :h]
-        unity = required(site.log_unity)[:, :h]
-        weight = unity + required(site.log_write)
+        vectors, address, unity = required(site.vectors), required(site.address), required(site.log_unity)
+        if vectors.shape[1] > h:
+            vectors, address, unity = vectors[:, :h], address[:, :h], unity[:, :h]
+        weight = unity if site.log_write is None else unity + site.log_write
         if state is not None and site.rows.is_step:
-            return self._step(v, vectors, address, unity, weight, state)
+            return self._step(x.reshape(-1, h, self.d_head), vectors, address, unity, weight, state)
+        v = x.unflatten(-1, (h, self.d_head)).transpose(1, 2)
+        weight = weight.masked_fill(~site.rows.valid[:, None], -torch.inf)
         entries = self._entries(v, vectors, address, weight, site.rows, state)
         section, written = self._read(entries, unity, site.rows, with_edges)
-        kept = self._keep(entries, written, v, vectors, address, weight, site.rows, state) if keep_state else None
+        kept = self._keep(entries, written, site.rows, state) if keep_state else None
         return section, kept
 
-    def _blend(self, following: Tensor, own: Tensor) -> Tensor:
-        """mu * v_{p+1} + (1 - mu) * v_p; the head's axis is the second."""
-        shift = self.shift.to(own.dtype).reshape(self.heads, *(1,) * (own.dim() - 3), self.d_head)
-        return shift * following + (1 - shift) * own
+    def _shares(self, like: Tensor) -> Tensor:
+        """mu: what of an entry's value is the next position's; (H, 1, P)."""
+        return self.shift.to(like.dtype)[:, None]
 
     def _entries(
         self, v: Tensor, vectors: Tensor, address: Tensor, weight: Tensor, rows: Rows, state: RetrievalState | None
     ) -> _Entries:
-        following = torch.cat([v[:, :, 1:], v[:, :, -1:]], 2)
-        values, segment = self._blend(following, v), rows.segment
+        # mu v_{p+1} + (1 - mu) v_p; the last position of a row has its own share alone
+        existing = v.masked_fill(~rows.valid[:, None, :, None], 0.0)
+        values = torch.lerp(v, functional.pad(existing[:, :, 1:], (0, 0, 0, 1)), self._shares(v))
         if state is None:
-            return _Entries(vectors, values, weight, address, segment)
-        slots = torch.arange(self.degree, device=v.device)
-        # bucket slots by age: the oldest of a full ring is where the next entry would go
+            return _Entries(vectors, values, weight, address, rows.segment)
+        bucket = torch.arange(self.num_addresses, device=v.device)[:, None].expand(-1, self.degree)
+        # slots by age: the oldest of a full bucket is where the next entry would go
         oldest = torch.where(state.count >= self.degree, state.count % self.degree, 0)
-        by_age = (oldest[..., None] + slots) % self.degree
-        ring = [state.log_weight.gather(-1, by_age).flatten(2)]
-        for tensor in (state.vectors, state.values):
-            ring.append(tensor.gather(3, by_age[..., None].expand_as(tensor)).flatten(2, 3))
-        bucket = torch.arange(self.num_addresses, device=v.device).repeat_interleave(self.degree)
-        completed = self._blend(v[:, :, 0], state.pending_values.to(v.dtype))
+        by_age = (oldest[..., None] + torch.arange(self.degree, device=v.device)) % self.degree
+        by_age = (by_age + bucket * self.degree).flatten(2)
+        keys = _take(state.keys, by_age).to(vectors.dtype)
+        completed = _take(self._complete(state, v), by_age).to(v.dtype)
         return _Entries(
-            torch.cat([ring[1].to(vectors.dtype), state.pending_vectors[:, :, None].to(vectors.dtype), vectors], 2),
-            torch.cat([ring[2].to(v.dtype), completed[:, :, None], values], 2),
-            torch.cat([ring[0], state.pending_weight[..., None], weight], 2),
-            torch.cat([bucket.expand(*address.shape[:2], -1), state.pending_address[..., None], address], 2),
-            torch.nn.functional.pad(segment, (bucket.numel() + 1, 0)),
+            torch.cat([keys[..., :-1], vectors], 2),
+            torch.cat([completed, values], 2),
+            torch.cat([keys[..., -1].to(weight.dtype), weight], 2),
+            torch.cat([bucket.flatten().expand(*address.shape[:2], -1), address], 2),
+            functional.pad(rows.segment, (bucket.numel(), 0)),
         )
+
+    def _complete(self, state: RetrievalState, v: Float[Tensor, "B H T P"]) -> Float[Tensor, "B H n P"]:
+        """Values of the slots once the first of the new positions has given its share to the entry that waits."""
+        share = (self._shares(v) * v[:, :, :1]).to(state.values.dtype)
+        return state.values.scatter_add(2, _along(state.pending[..., None], state.values), share)
 
     def _read(
         self, entries: _Entries, unity: Tensor, rows: Rows, with_edges: bool
     ) -> tuple[Section, Bool[Tensor, "B H n"]]:
-        batch, heads, total = entries.address.shape
+        batch, heads, _ = entries.address.shape
         length = unity.shape[2]
-        position = torch.arange(total, device=unity.device) - (total - length)
-        # the last position of a row waits for its value, and no position of this call comes after it
-        written = (entries.log_weight > -torch.inf) & (position != rows.length[:, None] - 1)[:, None]
+        written = entries.log_weight > -torch.inf
         key = (entries.segment[:, None] * self.num_addresses + entries.address).flatten(0, 1)
         order = torch.argsort(key, dim=-1, stable=True)
         slots, stop, first = written_slots(written.flatten(0, 1).gather(-1, order), key.gather(-1, order), False)
@@ -178,19 +182,11 @@ class RetrievalReader(nn.Module):
         return section, mass, share
 
     def _keep(
-        self,
-        entries: _Entries,
-        written: Bool[Tensor, "B H n"],
-        v: Tensor,
-        vectors: Tensor,
-        address: Tensor,
-        weight: Tensor,
-        rows: Rows,
-        state: RetrievalState | None,
+        self, entries: _Entries, written: Bool[Tensor, "B H n"], rows: Rows, state: RetrievalState | None
     ) -> RetrievalState:
-        """The last r entries of every bucket of the document that the row ends in, and the pending entry."""
+        """The last r entries of every bucket of the document that the row ends in."""
         last = rows.last_segment()
-        empty = self.initial_state(v.shape[0], v) if state is None else state
+        empty = self.initial_state(len(last), entries.values) if state is None else state
         current = written & (entries.segment == last[:, None])[:, None]
         index, capacity = entries.address, self.num_addresses
         found = torch.zeros_like(empty.count).scatter_add(-1, index, current.long())
@@ -199,77 +195,89 @@ class RetrievalReader(nn.Module):
         rank = _rank_in_bucket(index, current, capacity)
         newest = current & (rank >= found.gather(-1, index) - self.degree)
         slot = (evicted.gather(-1, index) + rank) % self.degree
-        target = torch.where(newest, index * self.degree + slot, capacity * self.degree)
-
-        def place(blank: Tensor, source: Tensor) -> Tensor:
-            extra = blank.shape[4:]
-            flat = torch.cat([blank.flatten(2, 3), blank.new_zeros(*blank.shape[:2], 1, *extra)], 2)
-            where = target.reshape(*target.shape, *(1,) * len(extra)).expand(*target.shape, *extra)
-            return flat.scatter(2, where, source.to(blank.dtype))[:, :, :-1].reshape(blank.shape)
-
-        at = (rows.length - 1).clamp(min=0)[:, None, None]
-        pending = [_at(vectors, at), _at(v, at), weight.gather(2, at.expand(-1, self.heads, 1))[..., 0]]
-        pending.append(address.gather(2, at.expand(-1, self.heads, 1))[..., 0])
-        names = ("pending_vectors", "pending_values", "pending_weight", "pending_address")
-        some = rows.length > 0
-        waiting = {}
-        for name, latest in zip(names, pending, strict=True):
-            old = getattr(empty, name)
-            waiting[name] = torch.where(some.reshape(-1, *(1,) * (old.dim() - 1)), latest.to(old.dtype), old)
+        place = torch.where(newest, index * self.degree + slot, capacity * self.degree)
+        blank = self.initial_state(len(last), entries.values)
+        keys = torch.cat([entries.vectors, entries.log_weight[..., None]], -1)
+        at = (index.shape[-1] - rows.valid.shape[1] + rows.length - 1).clamp(min=0)[:, None, None]
         new = RetrievalState(
-            place(torch.zeros_like(empty.vectors), entries.vectors),
-            place(torch.zeros_like(empty.values), entries.values),
-            place(torch.full_like(empty.log_weight, -torch.inf), entries.log_weight),
+            _put(blank.keys, place, keys),
+            _put(blank.values, place, entries.values),
             evicted + found,
-            **waiting,
+            place.gather(2, at.expand(-1, self.heads, 1))[..., 0],
         )
-        return new if state is None else _choose(some, new, state)
+        return new if state is None else _choose(rows.length > 0, new, state)
 
     def _step(
         self,
-        v: Float[Tensor, "B H one P"],
+        v: Float[Tensor, "B H P"],
         vectors: Float[Tensor, "B H one a"],
         address: Int[Tensor, "B H one"],
         unity: Float[Tensor, "B H one"],
         weight: Float[Tensor, "B H one"],
         state: RetrievalState,
     ) -> tuple[Section, RetrievalState]:
-        """One position: complete and push the pending entry, read the bucket, become pending. Writes into the state."""
-        pending, dtype = state.pending_weight[..., None], state.values.dtype
-        pushes = pending > -torch.inf
-        bucket = state.pending_address[..., None]
-        place = torch.add(state.count.gather(-1, bucket) % self.degree, bucket, alpha=self.degree)
-        completed = torch.lerp(state.pending_values, v[:, :, 0].to(dtype), self.shift.to(dtype))
-        for ring, entry in (
-            (state.vectors.flatten(2, 3), state.pending_vectors),
-            (state.values.flatten(2, 3), completed),
-            (state.log_weight.flatten(2, 3)[..., None], pending),
-        ):
-            where = place[..., None].expand(-1, -1, 1, ring.shape[-1])
-            ring.scatter_(2, where, torch.where(pushes[..., None], entry[:, :, None], ring.gather(2, where)))
-        state.count.scatter_add_(-1, bucket, pushes.long())
-        here, r = address[..., None], self.degree
-        keys = state.vectors.gather(2, here[..., None].expand(-1, -1, -1, r, self.d_address))[:, :, 0]
-        values = state.values.gather(2, here[..., None].expand(-1, -1, -1, r, self.d_head))[:, :, 0]
-        bias = state.log_weight.gather(2, here.expand(-1, -1, -1, r))[:, :, 0]
+        """One position: complete the entry that waits, read the bucket, take a slot. Writes into the state.
+
+        Slots of all rows and heads are numbered through, so that one index serves all of them.
+        """
+        keys, values = (tensor.view(-1, tensor.shape[3]) for tensor in (state.keys, state.values))
+        r, begin = self.degree, _begins(*state.keys.shape[:3], str(v.device))
+        given = cast(self.shift, v.dtype) * v
+        waiting = (begin + state.pending[..., None]).view(-1)
+        values.index_add_(0, waiting, cast(given, values.dtype).view(-1, self.d_head))
+        bucket = torch.add(begin, address, alpha=r)
+        slots = (bucket + _steps(r, str(v.device))).view(-1)
+        read = keys.index_select(0, slots).view(-1, r, keys.shape[1])
         with without_autocast(v):
-            match = (keys @ vectors[:, :, 0, :, None].to(keys.dtype))[..., 0]
-            logits = torch.addcmul(bias + unity, match, self.log_scale.exp()[:, None].to(match.dtype))
-            null = self.null.to(logits.dtype)[:, None].expand(*logits.shape[:2], 1)
-            shares = torch.cat([logits, null], -1).softmax(-1)[..., :-1]
-            section = (shares[:, :, None].to(dtype) @ values).transpose(1, 2).to(v.dtype)
-        new = replace(
-            state,
-            pending_vectors=vectors[:, :, 0].to(state.pending_vectors.dtype),
-            pending_values=v[:, :, 0].to(dtype),
-            pending_weight=weight[:, :, 0],
-            pending_address=address[:, :, 0],
-        )
-        return Section(section, shares.sum(-1)[:, None]), new
+            query = (cast(vectors, read.dtype) * self.log_scale.exp()[:, None, None]).view(len(read), -1, 1)
+            match = torch.baddbmm(read[..., -1:], read[..., :-1], query).view(*unity.shape[:2], r)
+            # the own log-unity, which all of the bucket have, is taken from the null entry instead
+            null = cast(self.null, unity.dtype)[:, None] - unity
+            shares = torch.cat([match, null], -1).softmax(-1)[..., :-1]
+            bag = values.index_select(0, slots).view(-1, r, self.d_head)
+            section = torch.bmm(cast(shares, bag.dtype).reshape(-1, 1, r), bag)
+        mass = shares.sum(-1)[:, None]
+        place = torch.add(state.count.gather(-1, address) % r, address, alpha=r)
+        if weight is unity:  # there are no licences: everything is written
+            state.count.scatter_add_(-1, address, torch.ones_like(address))
+        else:
+            written = weight > -torch.inf
+            place = torch.where(written, place, state.keys.shape[2] - 1)
+            state.count.scatter_add_(-1, address, written.long())
+        slot, entry = (begin + place).view(-1), torch.cat([vectors, weight[..., None]], -1)
+        keys.index_copy_(0, slot, cast(entry, keys.dtype).view(-1, keys.shape[1]))
+        values.index_copy_(0, slot, cast(v - given, values.dtype).view(-1, self.d_head))
+        section = cast(section, v.dtype).view(len(v), 1, self.heads, self.d_head)
+        return Section(section, mass), RetrievalState(state.keys, state.values, state.count, place[..., 0])
 
 
-def _at(tensor: Float[Tensor, "B H T d"], index: Int[Tensor, "B one one2"]) -> Float[Tensor, "B H d"]:
-    return tensor.gather(2, index[..., None].expand(-1, tensor.shape[1], 1, tensor.shape[3]))[:, :, 0]
+@cache
+def _begins(batch: int, heads: int, slots: int, device: str) -> Int[Tensor, "B H one"]:
+    """Number of the first slot of every row and head, made once."""
+    return torch.arange(0, batch * heads * slots, slots, device=device).view(batch, heads, 1)
+
+
+@cache
+def _steps(count: int, device: str) -> Int[Tensor, " r"]:
+    """0 to count - 1, made once; a name stands for the device, so that no tensor is kept by an argument."""
+    return torch.arange(count, device=device)
+
+
+def _along(index: Int[Tensor, "B H m"], like: Float[Tensor, "B H n d"]) -> Int[Tensor, "B H m d"]:
+    """An index into the third axis, for ``gather`` and ``scatter``."""
+    return index[..., None].expand(-1, -1, -1, like.shape[3])
+
+
+def _take(tensor: Float[Tensor, "B H n d"], index: Int[Tensor, "B H m"]) -> Float[Tensor, "B H m d"]:
+    return tensor.gather(2, _along(index, tensor))
+
+
+def _put(
+    blank: Float[Tensor, "B H n d"], place: Int[Tensor, "B H m"], source: Float[Tensor, "B H m d"]
+) -> Float[Tensor, "B H n d"]:
+    """The source in its places; the last, which many may share, stays blank."""
+    placed = blank.scatter(2, _along(place, source), source.to(blank.dtype))
+    return torch.cat([placed[:, :, :-1], blank[:, :, -1:]], 2)
 
 
 def _rank_in_bucket(

@@ -1,4 +1,4 @@
-"""Learned addresses: locality-sensitive hashing of unit vectors, with a partition of unity on its borders.
+"""Addresses: locality-sensitive hashing of unit vectors, with a partition of unity on its borders.
 
 z = W h / max(|W h|, 1e-6);  scores = [z R, -z R] in R^K;  the address is the largest score's index (cross-polytope
 hashing; Andoni et al., "Practical and Optimal LSH for Angular Distance", 2015). The margin m of the two largest scores
@@ -7,7 +7,7 @@ gives u = tanh(16 m), which vanishes on the border between two addresses.
 
 import torch
 
-from sheafstate.ops import without_autocast
+from sheafstate.ops import cast, wider, without_autocast
 from sheafstate.shapes import Float, Int, Tensor
 
 __all__ = ["assign_addresses", "assign_addresses_reference", "unit_vectors"]
@@ -17,8 +17,8 @@ SHARPNESS = 16.0
 
 def unit_vectors(x: Float[Tensor, "*batch a"]) -> Float[Tensor, "*batch a"]:
     """x / max(|x|, 1e-6), in float32 or wider."""
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
-    return x / x.norm(dim=-1, keepdim=True).clamp(min=1e-6)
+    x = cast(x, wider(x.dtype))
+    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp(min=1e-6)
 
 
 def assign_addresses_reference(
@@ -54,7 +54,7 @@ def assign_addresses(
         addresses in [0, K), ties to the lowest; u in [0, 1). No gradient flows through either.
     """
     with without_autocast(z):
-        half = z @ directions.to(z.dtype)
+        half = z @ cast(directions, z.dtype)
         scores = torch.cat([half, -half], -1)
         best, address = scores.max(-1)
         if torch.compiler.is_compiling():  # Inductor, in torch 2.13, loses a scatter that it fuses

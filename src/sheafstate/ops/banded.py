@@ -120,8 +120,8 @@ def banded_softmax(
     q: Float[Tensor, "R n d"],
     k: Float[Tensor, "R m d"],
     v: Float[Tensor, "R m P"],
-    stop: Int[Tensor, "R n"],
-    first: Int[Tensor, "R n"],
+    stop: Int[Tensor, "S n"],
+    first: Int[Tensor, "S n"],
     degree: int,
     bias: Float[Tensor, "R m"] | None = None,
     theta: float | None = None,
@@ -133,7 +133,8 @@ def banded_softmax(
     Args:
         q: queries along the ordering, already scaled.
         k, v: keys and values of the slots, along the same ordering.
-        stop, first: the band of every query (:func:`written_slots`); ``stop`` must grow by at most one a query.
+        stop, first: the band of every query (:func:`written_slots`); ``stop`` must grow by at most one a query. Where
+            R / S rows that follow one another share their bands, these are given once.
         degree: how many slots a query reads at most.
         bias: log-weights of the slots.
         theta: base of rotary embeddings by offset inside the band, or ``None``. Needs every position to be written, so
@@ -146,17 +147,17 @@ def banded_softmax(
         normalisers: their logarithms, minus infinity where the band is empty; in float32 or wider.
         weights: (R, n, degree), entry c is that of slot ``stop - degree + c``; ``None`` unless they are wanted.
     """
-    length = q.shape[1]
+    length, shared = q.shape[1], q.shape[0] // stop.shape[0]
     block = min(block, length)
     blocks = -(-length // block)
     span = -(-(degree + block - 1) // 8) * 8  # products of matrices are faster where rows are aligned
     queries = _blocks(q, block, blocks)
     stops, firsts = _blocks(stop, block, blocks), _blocks(first, block, blocks)
     base = stops[..., :1] - degree
-    slot = base + torch.arange(span, device=q.device)  # R blocks span
+    slot = base + torch.arange(span, device=q.device)  # S blocks span
     lower = torch.maximum(firsts, stops - degree)
     unread = (slot[..., None, :] < lower[..., None]) | (slot[..., None, :] >= stops[..., None])
-    index = slot.clamp(0, k.shape[1] - 1)
+    index = slot.clamp(0, k.shape[1] - 1).repeat_interleave(shared, 0)
     keys, values = take_along(k, index), take_along(v, index)
     if theta is not None:
         angles = rotary_angles(span, q.shape[-1], theta, q)
@@ -167,7 +168,8 @@ def banded_softmax(
         if bias is not None:
             logits = logits + take_along(bias[..., None], index)[..., 0][..., None, :]
         # added, a mask costs no pass over the gradient
-        logits = logits.add_(torch.where(unread, -torch.inf, logits.new_zeros(())))
+        mask = torch.where(unread, -torch.inf, logits.new_zeros(()))[:, None]
+        logits = logits.unflatten(0, (-1, shared)).add_(mask).flatten(0, 1)
         largest = logits.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(dtype).min)
         weights = logits.sub_(largest).exp_()
         total = weights.sum(-1, keepdim=True)
@@ -180,6 +182,7 @@ def banded_softmax(
     if not return_weights:
         return outputs, normaliser, None
     column = (stops - base)[..., None] - degree + torch.arange(degree, device=q.device)
+    column = column.repeat_interleave(shared, 0)
     band = (weights / safe).gather(-1, column.clamp(0, span - 1))
     return outputs, normaliser, band.flatten(1, 2)[:, :length]
 

@@ -159,7 +159,7 @@ def causal_convolution(
     x: Float[Tensor, "B T D"],
     weight: Float[Tensor, "D W"],
     bias: Float[Tensor, " D"],
-    segment: Tensor,
+    segment: Tensor | None,
     tail: Float[Tensor, "B V D"],
 ) -> Float[Tensor, "B T D"]:
     """Depthwise causal convolution that does not look across documents.
@@ -168,7 +168,8 @@ def causal_convolution(
         x: channels.
         weight: taps per channel; the last tap is the position itself.
         bias: added to every position.
-        segment: document number of each position, shape (B, T); 0 continues the document of ``tail``.
+        segment: document number of each position, shape (B, T); 0 continues the document of ``tail``. ``None`` if
+            every row is of one document.
         tail: the W - 1 positions before the first; zeros where there are none.
 
     Returns:
@@ -182,42 +183,53 @@ class _Convolution(torch.autograd.Function):
     """Taps added up in place, both ways, few rows at a time: autograd would pass over all memory thrice as often."""
 
     @staticmethod
-    def forward(ctx: Any, extended: Tensor, taps: Tensor, bias: Tensor, segment: Tensor) -> Tensor:
+    def forward(ctx: Any, extended: Tensor, taps: Tensor, bias: Tensor, segment: Tensor | None) -> Tensor:
         ctx.save_for_backward(extended, taps, segment)
-        lags, length = taps.shape[0] - 1, segment.shape[1]
+        lags = taps.shape[0] - 1
+        length = extended.shape[1] - lags
         totals = []
         for rows, documents in _few_rows(extended, segment):
             total = torch.addcmul(bias, rows[:, lags:], taps[-1])
             for tap in range(lags):
-                total.addcmul_(rows[:, tap : tap + length] * _same_document(documents, tap, lags), taps[tap])
+                total.addcmul_(_inside(rows[:, tap : tap + length], documents, tap, lags), taps[tap])
             totals.append(total)
-        return torch.cat(totals)
+        return _joined(totals)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         extended, taps, segment = ctx.saved_tensors
-        lags, length = taps.shape[0] - 1, segment.shape[1]
+        lags, length = taps.shape[0] - 1, gradient.shape[1]
         to_rows, to_taps = [], torch.zeros_like(taps)
         for rows, documents, part in _few_rows(extended, segment, gradient):
             to_row, to_tap = functional.pad(part * taps[-1], (0, 0, lags, 0)), []
             for tap in range(lags):
-                seen = part * _same_document(documents, tap, lags)
+                seen = _inside(part, documents, tap, lags)
                 to_row[:, tap : tap + length].addcmul_(seen, taps[tap])
                 to_tap.append((seen * rows[:, tap : tap + length]).sum((0, 1)))
             to_tap.append((part * rows[:, lags:]).sum((0, 1)))
             to_rows.append(to_row)
             to_taps = to_taps + torch.stack(to_tap)
-        return torch.cat(to_rows), to_taps, gradient.sum((0, 1)), None
+        return _joined(to_rows), to_taps, gradient.sum((0, 1)), None
 
 
-def _few_rows(*tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
+def _few_rows(first: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
     """Rows in groups that fit a processor's cache; all of them where a graph is compiled, which needs no such care."""
-    batch, length = tensors[0].shape[:2]
+    batch, length = first.shape[:2]
     count = batch if torch.compiler.is_compiling() else max(1, GROUP // length)
-    return zip(*(tensor.split(count) for tensor in tensors), strict=True)
+    groups = first.split(count)
+    return zip(groups, *((None,) * len(groups) if t is None else t.split(count) for t in others), strict=True)
 
 
-def _same_document(segment: Int[Tensor, "B T"], tap: int, lags: int) -> Bool[Tensor, "B T one"]:
-    """Whether what a tap looks at stands in the position's own document."""
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Groups of rows behind one another; a single group is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _inside(
+    x: Float[Tensor, "B T D"], segment: Int[Tensor, "B T"] | None, tap: int, lags: int
+) -> Float[Tensor, "B T D"]:
+    """What belongs to a tap, zero where that looks out of the position's own document."""
+    if segment is None:
+        return x
     documents = functional.pad(segment, (lags, 0))
-    return (documents[:, tap : tap + segment.shape[1]] == segment)[..., None]
+    return x * (documents[:, tap : tap + segment.shape[1]] == segment)[..., None]

@@ -16,7 +16,7 @@ def parse_overrides(settings: Iterable[str], defaults: Mapping[str, Any]) -> dic
     """Read ``key=value`` settings; ``outer.inner=value`` sets one entry of a field that is a table.
 
     Args:
-        settings: e.g. ``["window=16", "heads.local=2", "boundaries=false"]``; a later one wins.
+        settings: e.g. ``["window=16", "heads.local=2", "output_gate=false"]``; a later one wins.
         defaults: field → value; a table keeps the entries that no setting names.
 
     Returns:

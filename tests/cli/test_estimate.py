@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sheafstate import SheafStateConfig, accounting
+from sheafstate.cli.estimate_training import DEVICE_NAMES
 from sheafstate.cli.units import in_bytes, short
 from sheafstate.config import PRESETS
+from sheafstate.training.cost import DEVICES, Device, training_cost
 
 
 @pytest.fixture
@@ -70,10 +72,42 @@ def test_tables_fit_a_terminal(preset: str, printed, monkeypatch: pytest.MonkeyP
         (["--set", "window=0"], "window"),
         (["--set", "window"], "key=value"),
         (["--context", "0"], "not 0"),
+        (["--preset", "7B"], "--size"),
+        (["--size", "large"], "size"),
+        (["--size", "7T0"], "size"),
+        (["--size", "1e30"], "depth"),
+        (["--train", "--device", "abacus"], "abacus"),
+        (["--train", "--device", "1,2"], "1,2"),
+        (["--train", "--devices", "0"], "not 0"),
+        (["--train", "--utilization", "2"], "not 2"),
+        (["--train", "--set", "site=complete"], "complete"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], named: str, refused) -> None:
     assert named in refused("estimate", *arguments)
+
+
+def test_training_is_what_the_formulas_say(estimated) -> None:
+    asked = ("--train", "--size", "1M", "--preset", "tiny", "-n", "512", "-n", "1048576", "--device", "100,10,20")
+    record = estimated(*asked, "--devices", "4", "--rows", "2", "--checkpointing")
+    assert record["contexts"] == [512, 1_048_576]
+    assert list(record["models"]) == ["tiny", "1M"]
+    expected = [
+        training_cost(SheafStateConfig.from_preset("tiny"), n, Device(100, 10, 20), 4, 2, checkpointing=True)
+        for n in record["contexts"]
+    ]
+    assert record["models"]["tiny"] == [vars(costs) for costs in expected]
+
+
+def test_training_fits_a_terminal(printed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = printed("estimate", "--train", "--size", "7B", "-n", 8192, "-n", 1_048_576, "--devices", 4096)
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_device_names_are_those_with_figures() -> None:
+    assert tuple(DEVICES) == DEVICE_NAMES
 
 
 PREFIXES = {"": 1, **{prefix: 1000**rank for rank, prefix in enumerate("kMGTPE", 1)}}

@@ -5,11 +5,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from sheafstate.cli.units import in_bytes, short
+from sheafstate.cli.estimate_tables import costs_table, heading, parameters_table
+from sheafstate.cli.estimate_training import DEVICE_NAMES, TrainingPlan, show_training
 from sheafstate.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ MOST_POSITIONS = 2**40
 DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 """Name of a dtype → bytes of a number."""
 
+PANEL = "Training (with --train)"
+
 DENSE = {"site": "complete", "gluing": "plain", "output_gate": False}
 """What makes a configuration dense: every head reads every earlier position by softmax, and heads are concatenated,
 without a gate."""
@@ -32,6 +33,10 @@ def estimate_command(
     preset: Annotated[
         list[str] | None,
         typer.Option(help="tiny, small or base; may be repeated.", show_default=" ".join(DEFAULT_PRESETS)),
+    ] = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(help="Parameters without embeddings, e.g. 350M or 7B: the presets' dial beyond them; repeatable."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -52,6 +57,20 @@ def estimate_command(
     ] = None,
     dtype: Annotated[str, typer.Option(help=f"Of weights and state: {', '.join(DTYPES)}.")] = "float32",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    train: Annotated[
+        bool, typer.Option("--train", help="What training takes on several devices.", rich_help_panel=PANEL)
+    ] = False,
+    device: Annotated[
+        str, typer.Option(help=f"{', '.join(DEVICE_NAMES)}, or TFLOP/s,GiB,GB/s.", rich_help_panel=PANEL)
+    ] = "h100",
+    devices: Annotated[int, typer.Option(help="Number of devices.", rich_help_panel=PANEL)] = 8,
+    rows: Annotated[int, typer.Option(help="Rows of a device in a step.", rich_help_panel=PANEL)] = 1,
+    utilization: Annotated[
+        float, typer.Option(help="Share of the peak that is reached: your assumption.", rich_help_panel=PANEL)
+    ] = 0.4,
+    checkpointing: Annotated[
+        bool, typer.Option("--checkpointing", help="Run layers again rather than keep them.", rich_help_panel=PANEL)
+    ] = False,
 ) -> None:
     """Count parameters, relations, operations and state bytes, beside the dense model of the same width.
 
@@ -64,7 +83,13 @@ def estimate_command(
     token" is one step of decoding after the context, and the state is what
     one row carries between such steps.
 
+    With --train: tokens a second, memory and traffic of a step of AdamW in
+    bfloat16, with whole copies on every device (DDP) and with everything
+    sharded (FSDP).
+
     Example: sheafstate estimate --preset small --preset base --context 4096 --context 131072
+
+    Example: sheafstate estimate --train --size 1.3B --size 7B --devices 64 --context 8192
     """
     if dtype not in DTYPES:
         raise InputError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
@@ -73,30 +98,30 @@ def estimate_command(
         raise InputError(f"context must be at least 1 position, not {min(contexts)}")
     if max(contexts) > MOST_POSITIONS:
         raise InputError(f"context must be at most {MOST_POSITIONS} positions, not {max(contexts)}")
-    records = [_estimate(name, settings or [], contexts, DTYPES[dtype]) for name in preset or DEFAULT_PRESETS]
+    depths = _depths(preset or [], size or []) or _depths(list(DEFAULT_PRESETS), [])
+    if train:
+        plan = TrainingPlan(device, devices, rows, utilization, checkpointing)
+        show_training(
+            {name: _configuration(depth, settings or [])[0] for name, depth in depths.items()}, contexts, plan, as_json
+        )
+        return
+    records = [_estimate(name, depth, settings or [], contexts, DTYPES[dtype]) for name, depth in depths.items()]
     if as_json:
         typer.echo(json.dumps({"dtype": dtype, "models": records}))
         return
     console = Console()
     for record in records:
-        console.print(_heading(record, dtype), highlight=False)
-        console.print(_parameters_table(record))
-        console.print(_costs_table(record))
+        console.print(heading(record, dtype), highlight=False)
+        console.print(parameters_table(record))
+        console.print(costs_table(record))
 
 
-def _estimate(preset: str, settings: list[str], contexts: list[int], dtype_bytes: int) -> dict[str, Any]:
-    """The figures of a preset with its settings, and of the dense model beside it."""
-    from sheafstate.config import SheafStateConfig
-
-    overrides = {}
-    if settings:
-        from sheafstate.training import parse_overrides
-
-        overrides = parse_overrides(settings, SheafStateConfig.from_preset(preset).to_dict())
-    config = SheafStateConfig.from_preset(preset, **overrides)
-    dense = SheafStateConfig.from_preset(preset, **(overrides | DENSE))
+def _estimate(name: str, depth: int, settings: list[str], contexts: list[int], dtype_bytes: int) -> dict[str, Any]:
+    """The figures of a preset or size with its settings, and of the dense model beside it."""
+    config, overrides = _configuration(depth, settings)
+    dense, _ = _configuration(depth, settings, DENSE)
     return {
-        "preset": preset,
+        "preset": name,
         "settings": overrides,
         "num_layers": config.num_layers,
         "d_model": config.d_model,
@@ -119,45 +144,40 @@ def _figures(config: "SheafStateConfig", contexts: list[int], dtype_bytes: int) 
     }
 
 
-def _heading(record: dict[str, Any], dtype: str) -> str:
-    heads = ", ".join(f"{count}\N{NO-BREAK SPACE}{kind}" for kind, count in record["heads"].items())
-    total = sum(record["heads"].values())
-    return (
-        f"[bold]{record['preset']}[/bold]: {record['num_layers']} layers of width {record['d_model']}, "
-        f"vocabulary {record['vocab_size']:,}, {dtype}\n{total} heads a layer: {heads}"
-    )
+def _depths(presets: list[str], sizes: list[str]) -> dict[str, int]:
+    """The dial of every preset and of every number of parameters."""
+    from sheafstate.config import PRESETS
+
+    for name in presets:
+        if name not in PRESETS:
+            hint = "; --size takes a number of parameters" if name[:1].isdigit() else ""
+            raise InputError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}{hint}")
+    depths = {name: PRESETS[name] for name in presets}
+    if sizes:
+        from sheafstate.training.cost import depth_of
+
+        depths |= {size: depth_of(_number(size)) for size in sizes}
+    return depths
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for number, name in enumerate(columns):
-        table.add_column(name, justify="right" if number else "left", no_wrap=True)
-    return table
+def _configuration(
+    depth: int, settings: list[str], change: dict[str, Any] | None = None
+) -> tuple["SheafStateConfig", dict[str, Any]]:
+    """The configuration at a depth of the dial with its settings; and the settings."""
+    from sheafstate.config import SheafStateConfig
+
+    overrides = {}
+    if settings:
+        from sheafstate.training import parse_overrides
+
+        overrides = parse_overrides(settings, SheafStateConfig.from_depth(depth).to_dict())
+    return SheafStateConfig.from_depth(depth, **(overrides | (change or {}))), overrides
 
 
-def _parameters_table(record: dict[str, Any]) -> Table:
-    table = _table("site", "parameters", "non-embedding", "active")
-    for site, figures in record["sites"].items():
-        counted = figures["parameters"]
-        table.add_row(site, *(f"{counted[name]:,}" for name in ("total", "non_embedding", "active")))
-    return table
-
-
-def _costs_table(record: dict[str, Any]) -> Table:
-    """Two rows a context, and how many times as much the dense site takes."""
-    per_token = ("edges\na token", "FLOPs\na token", "FLOPs,\nnext token")
-    table = _table("context", "site", "edges", per_token[0], "FLOPs", *per_token[1:], "state")
-    sites = record["sites"]
-    for rows in zip(*(figures["costs"] for figures in sites.values()), strict=True):
-        for number, (site, costs) in enumerate(zip(sites, rows, strict=True)):
-            context = costs["context"]
-            counts = [costs["edges"], costs["edges"] / context, costs["flops"], costs["flops_per_token"]]
-            cells = [*map(short, [*counts, costs["decode_flops"]]), in_bytes(costs["state_bytes"])]
-            table.add_row("" if number else f"{context:,}", site, *cells)
-        table.add_row("", "ratio", *_ratios(*rows), style="dim", end_section=True)
-    return table
-
-
-def _ratios(ours: dict[str, Any], dense: dict[str, Any]) -> list[str]:
-    names = ("edges", None, "flops", None, "decode_flops", "state_bytes")
-    return ["" if name is None else f"× {short(dense[name] / ours[name])}" if ours[name] else "–" for name in names]
+def _number(text: str) -> float:
+    """``1.3B`` as a number."""
+    scale = {"K": 1e3, "M": 1e6, "B": 1e9}.get(text[-1:].upper())
+    try:
+        return float(text[:-1]) * scale if scale else float(text)
+    except ValueError:
+        raise InputError(f"size must be a number of parameters such as 350M or 7B, not {text!r}") from None

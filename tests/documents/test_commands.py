@@ -13,14 +13,14 @@ from tests.checkpoints import save_small_checkpoint, save_small_llama
 
 from .markdown import DOCUMENTS, ROOT
 
-HELP_EXAMPLE = re.compile(r"Example: (sheafstate .+?)\s*\Z", re.DOTALL)
+HELP_EXAMPLE = re.compile(r"Example: (sheafstate .+?)\s*(?=Example:|\Z)", re.DOTALL)
 
 
 def in_helps() -> list[list[str]]:
-    """The example of every command's help, as a document would write it."""
-    found = {name: HELP_EXAMPLE.search(command.__doc__ or "") for name, command in COMMANDS.items()}
+    """The examples of every command's help, as a document would write them."""
+    found = {name: HELP_EXAMPLE.findall(command.__doc__ or "") for name, command in COMMANDS.items()}
     assert all(found.values()), found
-    return [shlex.split(match[1]) for match in found.values()]
+    return [shlex.split(line) for lines in found.values() for line in lines]
 
 
 def in_documents() -> list[list[str]]:

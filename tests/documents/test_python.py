@@ -53,7 +53,7 @@ ARGUMENTS = {
     "train_with_trainer.py": ["out", "4"],
 }
 
-OWN_PROCESS = {"compile_the_model.py", "train_with_fsdp.py"}
+OWN_PROCESS = {"compile_the_model.py", "read_in_parallel.py", "train_with_fsdp.py"}
 """Examples that are started in processes of their own: below, and in tests/contract/test_libraries_processes.py."""
 
 
@@ -67,6 +67,15 @@ def test_the_model_compiles() -> None:
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "best of five" in done.stdout
+
+
+def test_a_text_is_read_by_two_processes(workplace: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*launcher, str(ROOT / "examples" / "read_in_parallel.py"), "runs/demo"]
+    done = subprocess.run(command, check=False, cwd=workplace, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 read 8,192 of 16,384 tokens" in done.stdout
+    assert "it goes on from" in done.stdout
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)

@@ -4,7 +4,10 @@ from pathlib import Path
 
 from sheafstate.benchmarks.experiments.plan import read_plan
 from sheafstate.benchmarks.experiments.records import read_records
-from sheafstate.benchmarks.experiments.tables import replace_tables, tables
+from sheafstate.benchmarks.experiments.tables import tables
+from sheafstate.benchmarks.pages import replace_tables
+from sheafstate.benchmarks.speed import tables as speed
+from sheafstate.report.schema import read_object
 
 from .markdown import ROOT
 
@@ -17,4 +20,12 @@ def test_tables_of_experiments_follow_from_the_records() -> None:
     page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
     every = {name: text for plan in (ROOT / "experiments").glob("*.yaml") for name, text in drawn(plan).items()}
     assert page.count("<!-- table: ") >= 1
+    assert replace_tables(page, every) == page
+
+
+def test_tables_of_performance_follow_from_the_records() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    records = {path.parent.name: read_object(path) for path in (ROOT / "docs" / "speed").glob("*/bench.json")}
+    every = {table: text for name, record in records.items() for table, text in speed.tables(record, name).items()}
+    assert page.count("<!-- table: ") >= 3
     assert replace_tables(page, every) == page

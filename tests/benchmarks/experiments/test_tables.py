@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from sheafstate.benchmarks.experiments.records import append_record, read_records
-from sheafstate.benchmarks.experiments.tables import replace_tables, tables
+from sheafstate.benchmarks.experiments.tables import tables
+from sheafstate.benchmarks.pages import replace_tables
 from sheafstate.errors import InputError
 
 from .test_plan import plan_of

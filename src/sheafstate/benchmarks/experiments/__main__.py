@@ -83,20 +83,13 @@ def _one(options: argparse.Namespace) -> int:
 def _table(options: argparse.Namespace) -> int:
     from sheafstate.benchmarks.experiments.plan import read_plan
     from sheafstate.benchmarks.experiments.records import read_records
-    from sheafstate.benchmarks.experiments.tables import replace_tables, tables
-    from sheafstate.training.files import write_text
+    from sheafstate.benchmarks.experiments.tables import tables
+    from sheafstate.benchmarks.pages import redraw
 
     drawn: dict[str, str] = {}
     for plan in options.plans:
         drawn |= tables(read_plan(plan), read_records(_records_path(plan)))
-    if options.into is None:
-        print("\n\n".join(f"### {name}\n\n{text}" for name, text in drawn.items()))
-        return 0
-    try:
-        page = options.into.read_text(encoding="utf-8")
-        write_text(options.into, replace_tables(page, drawn))
-    except OSError as error:
-        raise InputError(f"{options.into} cannot be changed: {error}") from error
+    redraw(options.into, drawn)
     return 0
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from sheafstate.benchmarks.experiments.plan import BASE, Plan, Study
 from sheafstate.benchmarks.experiments.rates import search_rate
 from sheafstate.benchmarks.experiments.records import Record
-from sheafstate.errors import InputError
+from sheafstate.benchmarks.pages import markdown_table
 
-__all__ = ["replace_tables", "tables"]
+__all__ = ["tables"]
 
 _NAMES = (
     (re.compile(r"^bits_per_byte_(\d+)$"), r"bits/byte at \1"),
@@ -17,32 +17,12 @@ _NAMES = (
     (re.compile(r"^accuracy_(\d+)_(\w+)$"), r"\2 at \1, %"),
     (re.compile(r"^accuracy_(\d+)$"), r"all at \1, %"),
 )
-_END = "<!-- end -->"
 
 
 def tables(plan: Plan, records: Mapping[str, Record]) -> dict[str, str]:
     """The table of every study of which something was run, by the study's name."""
     drawn = {study.name: _table(plan, study, records) for study in plan.studies}
     return {name: text for name, text in drawn.items() if text}
-
-
-def replace_tables(page: str, drawn: Mapping[str, str]) -> str:
-    """A page with what stands between ``<!-- table: name -->`` and ``<!-- end -->`` replaced.
-
-    Raises:
-        InputError: a mark of the page names no table, or has no end.
-    """
-    pieces: list[str] = []
-    rest = page
-    while True:
-        found = re.search(r"<!-- table: (.+?) -->", rest)
-        if not found:
-            return "".join(pieces) + rest
-        name, end = found[1], rest.find(_END, found.end())
-        if name not in drawn or end < 0:
-            raise InputError(f"the table {name!r} has no records or no end mark")
-        pieces.append(f"{rest[: found.end()]}\n\n{drawn[name]}\n\n")
-        rest = rest[end:]
 
 
 def _table(plan: Plan, study: Study, records: Mapping[str, Record]) -> str:
@@ -57,15 +37,15 @@ def _table(plan: Plan, study: Study, records: Mapping[str, Record]) -> str:
     if BASE in rows:
         head += [f"Δ {_heading(name)}" for name in compared]
     head += ["d_ff", "state, KiB", "seeds"]
-    lines = [_line(head), _line(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    lines = []
     for side, runs in rows.items():
         cells = [side, f"{_first(runs)['learning_rate']:g}"]
         cells += [_spread([_value(run, name) for run in runs.values()], name) for name in figures]
         if BASE in rows:
             cells += ["" if side == BASE else _difference(runs, rows[BASE], name) for name in compared]
         cells += [str(_first(runs)["d_ff"]), f"{_first(runs)['state_bytes'] / 1024:,.0f}", f"{len(runs)}"]
-        lines.append(_line(cells))
-    return "\n".join(lines)
+        lines.append(cells)
+    return markdown_table(head, lines)
 
 
 def _runs(plan: Plan, study: Study, side: str, records: Mapping[str, Record]) -> dict[int, Record]:
@@ -109,7 +89,3 @@ def _heading(name: str) -> str:
         if pattern.match(name):
             return pattern.sub(words, name)
     return name
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

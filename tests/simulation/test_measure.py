@@ -115,20 +115,27 @@ def test_the_other_presets_show_what_they_are_for(preset: str) -> None:
 
 
 MEASURED_ALONE = """
-import json, resource, time
+import json, time
+from pathlib import Path
 from sheafstate.simulation import simulate
 start = time.perf_counter()
 run = simulate(1_048_576)
 seconds = time.perf_counter() - start
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if __import__("sys").platform == "darwin" else 1024)
+status = Path("/proc/self/status")
+peak = None
+if status.exists():
+    peak = 1024 * next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
 print(json.dumps([seconds, peak, run.sites["sheaf"].edges / run.length]))
 """
 
 
 def test_a_million_positions_take_seconds_and_less_than_two_gigabytes() -> None:
-    """The limits are 5 s and 2 GB on an idle machine; a busy one gets four times as long."""
+    """The limits are 5 s and 2 GB on an idle machine; a busy one gets four times as long.
+
+    Memory is what Linux gives: getrusage would count what the process that starts this one held at its fork.
+    """
     answer = subprocess.run([sys.executable, "-c", MEASURED_ALONE], capture_output=True, text=True, check=True)
     seconds, peak, per_token = json.loads(answer.stdout)
     assert seconds < 20
-    assert peak < 2e9
+    assert peak is None or peak < 2e9
     assert 3.07 < per_token < 3.08

@@ -49,7 +49,7 @@ class LocalReader(nn.Module):
             k, v = torch.cat([keys, k], 1), torch.cat([values, v], 1)
         q = q * self.d_head**-0.5
         first = (torch.arange(before, k.shape[1], device=x.device) - rows.offset).clamp(min=0)
-        # in training always the same sums: the first pass of a reentrant checkpoint has no gradients and must equal the second
+        # in training always the same sums: a reentrant checkpoint runs first without gradients and must find the same
         if self.training or with_edges or (torch.is_grad_enabled() and x.requires_grad):
             section = self._banded(q, k, v, first, rows, before, with_edges)
         else:

@@ -131,7 +131,7 @@ class SheafStateCache(Cache):
         self.rows: RowState | None = None
         self.signature: tuple = ()
         self.begun = False
-        self._owned: bool | None = None
+        self._owned: bool | str | None = None
         self._torn = False
 
     def commit(
@@ -154,8 +154,10 @@ class SheafStateCache(Cache):
 
     def begin_step(self) -> None:
         """Make the states the cache's own before they are written in place; until :meth:`commit` they are torn."""
-        mode = torch.is_inference_mode_enabled()
-        if self._owned is not mode:
+        # a compiled graph cannot ask for the mode of inference; it may write what was made in none
+        compiled = torch.compiler.is_compiling()
+        mode = "compiled" if compiled else torch.is_inference_mode_enabled()
+        if self._owned != mode and not (compiled and self._owned is False):
             for layer in self.states:
                 layer.map(torch.clone)
             self._owned = mode

@@ -46,7 +46,7 @@ def test_state_is_constant_and_the_dense_one_is_not(estimated) -> None:
 
 
 def test_settings_hold_for_both_models(estimated) -> None:
-    model = estimated("--set", "vocab_size=50257", "--set", "heads.local=5", "--set", "site=window")["models"][0]
+    model = estimated("--set", "vocab_size=50257", "--set", "heads.local=7", "--set", "site=window")["models"][0]
     tables = [figures["parameters"]["embedding"] for figures in model["sites"].values()]
     assert list(model["sites"]) == ["window", "dense"]
     assert tables == [50257 * 128] * 2

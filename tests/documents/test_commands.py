@@ -76,7 +76,7 @@ CHEAP = {
 ADDED = {
     "simulate": ["--length", "1024", "--length", "2048"],
     "generate": ["--max-new-tokens", "8"],
-    "bench": ["--preset", "tiny"],
+    "bench": ["--preset", "tiny", "--work", "prefill", "--context", "64", "--repeats", "1"],
 }
 """Command → what is added to the same end; a scaling sweep goes over the lengths that are given."""
 

@@ -96,7 +96,8 @@ class Block(nn.Module):
         carried = (None, None) if state is None else (state.dynamics, state.transport)
         flowed, dynamics = self.dynamics(channels, site, carried[0], keep_state, with_edges)
         moved, transport = self.transport(channels, site, carried[1], keep_state, with_edges)
-        sections = {kind: (flowed | moved)[kind] for kind in self.covers}
+        made = flowed | moved
+        sections = {kind: made[kind] for kind in self.covers}
         y, glued = self.gluing(sections, channels)
         x = x + y
         refined, load = self.experts(self.expert_norm(x), rows)

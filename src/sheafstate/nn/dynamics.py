@@ -139,33 +139,35 @@ class Dynamics(nn.Module):
         sizes = [(h + m) * self.d_head, self.d_state, self.d_state]
         x, B, C = functional.silu(convolved).split_with_sizes(sizes, -1)
         x = x.view(-1, h + m, self.d_head)
-        dt = functional.softplus(cast(channels["dt"][:, 0], wide) + self.dt_bias)
+        dt = functional.softplus(cast(channels["dt"].squeeze(1), wide) + self.dt_bias)
         unity = required(site.log_unity)[:, :m, 0].exp() if m else None
         if unity is not None:
             dt[:, h:] *= unity
-        log_decay = dt * -self.A_log.exp()
+        log_decay = (dt * self.A_log.exp()).neg_()
         if site.log_carry is not None and h:
             carry = site.log_carry[:, 0].unsqueeze(-1).unbind(1)
             bounded = [carry[at] for at in self.boundary_of if at >= 0]  # these heads are the first
             log_decay[:, : len(bounded)] += torch.cat(bounded, 1)
-        decay, written = log_decay.exp(), dt[..., None] * cast(x, wide)
+        decay, written = log_decay.exp(), dt.unsqueeze(-1) * cast(x, wide)
         read = []
         if h:
-            B, C = cast(B, wide)[:, None, :, None], cast(C, wide)[:, None, None].expand(-1, h, -1, -1)
-            state.natural.mul_(decay[:, :h, None, None]).addcmul_(B, written[:, :h, None])
+            kept, entering = (decay[:, :h], written[:, :h]) if m else (decay, written)
+            B, C = cast(B, wide).view(-1, 1, self.d_state, 1), cast(C, wide).view(-1, 1, self.d_state)
+            state.natural.mul_(kept.view(-1, h, 1, 1)).addcmul_(B, entering.view(-1, h, 1, self.d_head))
+            each = C.expand(-1, h, -1).reshape(-1, 1, self.d_state)
             with without_autocast(C):
-                read.append(torch.bmm(C.flatten(0, 1), state.natural.flatten(0, 1)).view(-1, h, self.d_head))
+                read.append(torch.bmm(each, state.natural.flatten(0, 1)).view(-1, h, self.d_head))
         if unity is not None:
             index = required(site.address)[:, :m, :, None].expand(-1, -1, -1, self.d_head)
             vector = torch.addcmul(written[:, h:], decay[:, h:, None], state.memory.gather(2, index)[:, :, 0])
             state.memory.scatter_(2, index, vector[:, :, None])
             read.append(vector * unity[..., None])
         joined = read[0] if len(read) == 1 else torch.cat(read, 1)
-        y = torch.addcmul(cast(joined, x.dtype), cast(self.D, x.dtype)[:, None], x)[:, None]
+        y = torch.addcmul(cast(joined, x.dtype), cast(self.D, x.dtype).unsqueeze(-1), x).unsqueeze(1)
         kinds = self.natural | ({PatchType.MEMORY: m} if m else {})
         parts = y.split_with_sizes(list(kinds.values()), 2)
         sections = {kind: Section(part) for kind, part in zip(kinds, parts, strict=True)}
-        return sections, DynamicsState(taps[:, 1:], state.natural, state.memory)
+        return sections, DynamicsState(taps.narrow(1, 1, state.tail.shape[1]), state.natural, state.memory)
 
     def _convolve(self, x: Tensor, rows: Rows, tail: Tensor) -> Tensor:
         segment = None if rows.whole else rows.segment

@@ -105,8 +105,8 @@ class LearnedSite(nn.Module):
         vectors = address = log_unity = log_carry = log_write = log_anchor = None
         if self.maps:
             raw = functional.linear(h, self.projection.to(h.dtype))
-            vectors = unit_vectors(raw.unflatten(-1, (self.maps, self.d_address)).transpose(1, 2))
-            address, unity = assign_addresses(vectors.detach(), self.directions)
+            vectors = unit_vectors(raw.view(*raw.shape[:2], self.maps, self.d_address).transpose(1, 2))
+            address, unity = assign_addresses(vectors, self.directions)
             log_unity = unity.clamp(min=SMALLEST_UNITY).log()
         if self.intervals:
             log_carry = functional.logsigmoid(-self._wide(channels["boundary"], self.boundary_bias))

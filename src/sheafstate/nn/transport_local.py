@@ -69,19 +69,21 @@ class LocalReader(nn.Module):
         return found.masked_fill((index < 0)[..., None, None], 0.0)
 
     def _step(self, x: Float[Tensor, "B one C"], rows: Rows, state: LocalState) -> tuple[Section, LocalState]:
-        """One position: the query is turned to meet every age of the ring, in one product with fixed rotations."""
+        """One position: the query is turned to meet every age of the ring, by fixed rotations."""
         new = x.reshape(-1, 3, self.heads, 1, self.d_head)
-        entries = torch.cat([state.entries[..., 1:, :], cast(new[:, 1:], state.entries.dtype)], 3)
+        recent = state.entries.narrow(3, 1, self.window - 1)
+        entries = torch.cat([recent, cast(new.narrow(1, 1, 2), state.entries.dtype)], 3)
         keys, values = entries.unbind(1)
-        table = query_rotations(self.window, self.d_head, self.theta, str(keys.dtype), str(x.device))
+        cos, sin = query_rotations(self.window, self.d_head, self.theta, keys.dtype, x.device)
         with without_autocast(x):
-            turned = (cast(new[:, 0].reshape(-1, self.d_head), keys.dtype) @ table).view_as(keys)
+            query = cast(new.select(1, 0), keys.dtype)
+            turned = torch.addcmul(query * cos, query.roll(self.d_head // 2, -1), sin)
             logits = turned.mul_(keys).sum(-1, dtype=wider(keys.dtype))
             if required(rows.settled) < self.window - 1:
                 age = torch.arange(self.window - 1, -1, -1, device=x.device)
                 logits = logits.masked_fill((age > rows.offset)[:, None], -torch.inf)
             weights = cast(logits.softmax(-1), values.dtype)
-            section = torch.bmm(weights.flatten(0, 1)[:, None], values.flatten(0, 1)).view(len(x), 1, self.heads, -1)
+            section = torch.bmm(weights.view(-1, 1, self.window), values.flatten(0, 1)).view(len(x), 1, self.heads, -1)
         return Section(cast(section, x.dtype)), LocalState(entries)
 
     def _banded(

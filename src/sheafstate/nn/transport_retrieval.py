@@ -5,7 +5,6 @@ pending until the next position of its document completes it. Source: DESIGN §3
 """
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import nn
@@ -13,7 +12,7 @@ from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Site, required
-from sheafstate.ops import cast, without_autocast
+from sheafstate.ops import cast, constant, made_once, without_autocast
 from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, run_starts, take_along, written_slots
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
@@ -62,7 +61,7 @@ class RetrievalReader(nn.Module):
         super().__init__()
         self.heads, self.d_head, self.d_address = heads, config.d_head, config.d_address
         self.degree, self.num_addresses = config.retrieval_degree, config.num_addresses
-        self.width = heads * config.d_head
+        self.width, self.with_mass = heads * config.d_head, config.gluing == "sheaf"
         self.log_scale = nn.Parameter(torch.empty(heads))
         self.null = nn.Parameter(torch.empty(heads))
         self.shift = nn.Parameter(torch.empty(heads, config.d_head))
@@ -221,46 +220,45 @@ class RetrievalReader(nn.Module):
         Slots of all rows and heads are numbered through, so that one index serves all of them.
         """
         keys, values = (tensor.view(-1, tensor.shape[3]) for tensor in (state.keys, state.values))
-        r, begin = self.degree, _begins(*state.keys.shape[:3], str(v.device))
+        r, (batch, heads, count, _) = self.degree, state.keys.shape
+        begin, buckets = _numbers(batch, heads, count, r, v.device)
         given = cast(self.shift, v.dtype) * v
-        waiting = (begin + state.pending[..., None]).view(-1)
-        values.index_add_(0, waiting, cast(given, values.dtype).view(-1, self.d_head))
-        bucket = torch.add(begin, address, alpha=r)
-        slots = (bucket + _steps(r, str(v.device))).view(-1)
+        waiting = (begin + state.pending).view(-1)
+        values.index_put_((waiting,), cast(given, values.dtype).view(-1, self.d_head), accumulate=True)
+        slots = torch.add(buckets, address, alpha=r).view(-1)
         read = keys.index_select(0, slots).view(-1, r, keys.shape[1])
         with without_autocast(v):
-            query = (cast(vectors, read.dtype) * self.log_scale.exp()[:, None, None]).view(len(read), -1, 1)
-            match = torch.baddbmm(read[..., -1:], read[..., :-1], query).view(*unity.shape[:2], r)
+            query = (cast(vectors, read.dtype) * self.log_scale.exp().view(-1, 1, 1)).view(len(read), -1, 1)
+            known, logit = read.split_with_sizes([self.d_address, 1], -1)
+            match = torch.baddbmm(logit, known, query).view(*unity.shape[:2], r)
             # the own log-unity, which all of the bucket have, is taken from the null entry instead
-            null = cast(self.null, unity.dtype)[:, None] - unity
-            shares = torch.cat([match, null], -1).softmax(-1)[..., :-1]
+            null = cast(self.null, unity.dtype).unsqueeze(-1) - unity
+            shares = torch.cat([match, null], -1).softmax(-1).narrow(-1, 0, r)
             bag = values.index_select(0, slots).view(-1, r, self.d_head)
             section = torch.bmm(cast(shares, bag.dtype).reshape(-1, 1, r), bag)
-        mass = shares.sum(-1)[:, None]
+        mass = shares.sum(-1).unsqueeze(1) if self.with_mass else None
         place = torch.add(state.count.gather(-1, address) % r, address, alpha=r)
         if weight is unity:  # there are no licences: everything is written
-            state.count.scatter_add_(-1, address, torch.ones_like(address))
+            state.count.scatter_add_(-1, address, constant(1, address.dtype, v.device).expand_as(address))
         else:
             written = weight > -torch.inf
             place = torch.where(written, place, state.keys.shape[2] - 1)
             state.count.scatter_add_(-1, address, written.long())
-        slot, entry = (begin + place).view(-1), torch.cat([vectors, weight[..., None]], -1)
+        place = place[..., 0]
+        slot, entry = (begin + place).view(-1), torch.cat([vectors, weight.unsqueeze(-1)], -1)
         keys.index_copy_(0, slot, cast(entry, keys.dtype).view(-1, keys.shape[1]))
         values.index_copy_(0, slot, cast(v - given, values.dtype).view(-1, self.d_head))
         section = cast(section, v.dtype).view(len(v), 1, self.heads, self.d_head)
-        return Section(section, mass), RetrievalState(state.keys, state.values, state.count, place[..., 0])
+        return Section(section, mass), RetrievalState(state.keys, state.values, state.count, place)
 
 
-@cache
-def _begins(batch: int, heads: int, slots: int, device: str) -> Int[Tensor, "B H one"]:
-    """Number of the first slot of every row and head, made once."""
-    return torch.arange(0, batch * heads * slots, slots, device=device).view(batch, heads, 1)
-
-
-@cache
-def _steps(count: int, device: str) -> Int[Tensor, " r"]:
-    """0 to count - 1, made once; a name stands for the device, so that no tensor is kept by an argument."""
-    return torch.arange(count, device=device)
+@made_once
+def _numbers(
+    batch: int, heads: int, slots: int, degree: int, device: torch.device
+) -> tuple[Int[Tensor, "B H"], Int[Tensor, "B H r"]]:
+    """Number of the first slot, and of those of the first bucket, of every row and head; made once."""
+    begin = torch.arange(0, batch * heads * slots, slots, device=device).view(batch, heads)
+    return begin, begin[..., None] + torch.arange(degree, device=device)
 
 
 def _along(index: Int[Tensor, "B H m"], like: Float[Tensor, "B H n d"]) -> Int[Tensor, "B H m d"]:

@@ -1,12 +1,18 @@
 """Pure functions on tensors: fast paths, each beside a reference twin that is a loop over the equation."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from sheafstate.shapes import Tensor
 
-__all__ = ["cast", "wider", "without_autocast"]
+__all__ = ["cast", "constant", "made_once", "wider", "without_autocast"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def without_autocast(like: Tensor) -> AbstractContextManager:
@@ -18,6 +24,24 @@ def without_autocast(like: Tensor) -> AbstractContextManager:
 def cast(x: Tensor, dtype: torch.dtype) -> Tensor:
     """A tensor in a dtype; where it has it, no call is made, which counts in a step of decoding."""
     return x if x.dtype == dtype else x.to(dtype)
+
+
+def made_once(function: Callable[P, R]) -> Callable[P, R]:
+    """A function of numbers, dtypes and devices whose tensors are kept, and are constants of a compiled graph."""
+    kept: Any = lru_cache(maxsize=64)(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        made: R = kept(*args, **kwargs)
+        return made
+
+    return torch.compiler.assume_constant_result(call)
+
+
+@made_once
+def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A number as a tensor, made once."""
+    return torch.tensor(value, dtype=dtype, device=device)
 
 
 def wider(dtype: torch.dtype) -> torch.dtype:

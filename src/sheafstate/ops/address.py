@@ -7,7 +7,7 @@ gives u = tanh(16 m), which vanishes on the border between two addresses.
 
 import torch
 
-from sheafstate.ops import cast, wider, without_autocast
+from sheafstate.ops import cast, made_once, wider, without_autocast
 from sheafstate.shapes import Float, Int, Tensor
 
 __all__ = ["assign_addresses", "assign_addresses_reference", "unit_vectors"]
@@ -40,7 +40,6 @@ def assign_addresses_reference(
     return address, unity
 
 
-@torch.no_grad()
 def assign_addresses(
     z: Float[Tensor, "B M T a"], directions: Float[Tensor, "M a half"]
 ) -> tuple[Int[Tensor, "B M T"], Float[Tensor, "B M T"]]:
@@ -53,14 +52,36 @@ def assign_addresses(
     Returns:
         addresses in [0, K), ties to the lowest; u in [0, 1). No gradient flows through either.
     """
+    if z.requires_grad or directions.requires_grad:
+        z, directions = z.detach(), directions.detach()
     with without_autocast(z):
         half = z @ cast(directions, z.dtype)
+    if z.shape[-2] > 1 or torch.compiler.is_compiling():
+        address, margin = _largest(half)
+    else:  # few scores: as few calls as possible
         scores = torch.cat([half, -half], -1)
-        best, address = scores.max(-1)
-        if torch.compiler.is_compiling():  # Inductor, in torch 2.13, loses a scatter that it fuses
-            is_best = torch.arange(scores.shape[-1], device=z.device) == address[..., None]
-            others = scores.masked_fill(is_best, -torch.inf)
-        else:
-            others = scores.scatter(-1, address[..., None], -torch.inf)
-        second = others.amax(-1)
-        return address, torch.tanh(SHARPNESS * (best - second))
+        address, (best, second) = scores.argmax(-1), scores.topk(2).values.unbind(-1)
+        margin = best - second
+    return address, torch.tanh(SHARPNESS * margin)
+
+
+def _largest(half: Float[Tensor, "*batch half"]) -> tuple[Int[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+    """Index of the largest of [half, -half], and by how much it is the largest: without a search, which is slow."""
+    count = half.shape[-1]
+    size = half.abs()
+    best = size.amax(-1)
+    # where the largest size stands, 2 n less its index among the scores; elsewhere 0
+    behind = torch.where(half < 0, *_places(count, half.dtype, half.device)) * (size == best[..., None])
+    place = behind.amax(-1)
+    others = size.masked_fill(behind == place[..., None], -torch.inf)
+    second = torch.maximum(others.amax(-1), -best)
+    return (2 * count - place).long(), best - second
+
+
+@made_once
+def _places(
+    count: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Float[Tensor, " half"], Float[Tensor, " half"]]:
+    """2 n less the index among [half, -half], of the second half and of the first."""
+    index = torch.arange(count, dtype=dtype, device=device)
+    return count - index, 2 * count - index

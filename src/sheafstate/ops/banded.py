@@ -9,11 +9,9 @@ of degree + Q - 1 keys: time and memory are linear, and no gather repeats a key 
 bands (and a null logit) are joined afterwards by their log-normalisers. Source: DESIGN §2.
 """
 
-from functools import cache
-
 import torch
 
-from sheafstate.ops import without_autocast
+from sheafstate.ops import made_once, without_autocast
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = [
@@ -47,17 +45,19 @@ def rotate(x: Float[Tensor, "*batch n width"], angles: Float[Tensor, "*other hal
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-@cache
-def query_rotations(window: int, width: int, theta: float, dtype: str, device: str) -> Float[Tensor, "width n"]:
+@made_once
+def query_rotations(
+    window: int, width: int, theta: float, dtype: torch.dtype, device: torch.device
+) -> tuple[Float[Tensor, "n width"], Float[Tensor, "n width"]]:
     """Turns one query into those that meet the unrotated keys of a window, oldest first, and scales by 1/sqrt(width).
 
-    q R_j k = (R_j^T q) k, with R_j the rotation by the offset of key j to the query. The table is made once for each
-    kind of model; names stand for dtype and device, so that no tensor is kept by an argument.
+    q R_j k = (R_j^T q) k, with R_j the rotation by the offset of key j to the query: the query times the first table,
+    and with its halves exchanged times the second.
     """
-    wide = torch.zeros(1, dtype=torch.promote_types(getattr(torch, dtype.removeprefix("torch.")), torch.float32))
+    wide = torch.zeros(1, dtype=torch.promote_types(dtype, torch.float32))
     age = rotary_angles(window, width, theta, wide).flip(0)
-    turned = rotate(torch.eye(width, dtype=wide.dtype)[:, None].expand(-1, window, -1), age)
-    return (turned * width**-0.5).flatten(1).to(device, getattr(torch, dtype.removeprefix("torch.")))
+    cos, sin = age.cos() * width**-0.5, age.sin() * width**-0.5
+    return torch.cat([cos, cos], -1).to(device, dtype), torch.cat([-sin, sin], -1).to(device, dtype)
 
 
 def run_starts(values: Int[Tensor, "*batch n"]) -> Bool[Tensor, "*batch n"]:

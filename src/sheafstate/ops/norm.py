@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from sheafstate.ops import cast, wider
+from sheafstate.ops import cast, constant, wider
 from sheafstate.shapes import Float, Tensor
 
 __all__ = ["rms_norm", "rms_norm_reference"]
@@ -44,7 +44,7 @@ def rms_norm(x: Float[Tensor, "*batch D"], weight: Float[Tensor, " D"], eps: flo
 def _inverse(x: Float[Tensor, "*batch D"], eps: float) -> Float[Tensor, "*batch one"]:
     """1 / sqrt(mean(x^2) + eps)."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return torch.addcmul(norm.new_full((), eps), norm, norm, value=1 / x.shape[-1]).rsqrt_()
+    return torch.addcmul(constant(eps, x.dtype, x.device), norm, norm, value=1 / x.shape[-1]).rsqrt_()
 
 
 class _Norm(torch.autograd.Function):

@@ -6,12 +6,10 @@ the logits are never stored, and a key is turned once, by its slot. With a backw
 there are no weights.
 """
 
-from functools import lru_cache
-
 import torch
 from torch.nn import functional
 
-from sheafstate.ops import without_autocast
+from sheafstate.ops import made_once, without_autocast
 from sheafstate.ops.banded import rotary_angles, rotate
 from sheafstate.shapes import Float, Int, Tensor
 
@@ -68,8 +66,8 @@ def windowed_attention(
     blocks = -(-length // block)
     span, missing, front = window + block, blocks * block - length, window - before
     with without_autocast(q):
-        size, names = -(-k.shape[1] // TABLE) * TABLE, (str(q.dtype), str(q.device))
-        cos, sin = (table[: k.shape[1]] for table in _turns(size, q.shape[-1], theta, *names))
+        size, kind = -(-k.shape[1] // TABLE) * TABLE, (q.dtype, q.device)
+        cos, sin = (table[: k.shape[1]] for table in _turns(size, q.shape[-1], theta, *kind))
         q, k = _turn(q, cos[before:], sin[before:]), _turn(k, cos, sin)
         queries = functional.pad(q, (0, 0, 0, 0, 0, missing)).unflatten(1, (blocks, block)).transpose(2, 3)
         # a block's slice begins ``window`` slots before its first query
@@ -91,14 +89,14 @@ def windowed_attention(
     return output.unflatten(0, (-1, blocks)).transpose(2, 3).flatten(1, 2)[:, :length]
 
 
-@lru_cache(maxsize=8)
+@made_once
 def _turns(
-    length: int, width: int, theta: float, dtype: str, device: str
+    length: int, width: int, theta: float, dtype: torch.dtype, device: torch.device
 ) -> tuple[Float[Tensor, "n one width"], Float[Tensor, "n one width"]]:
-    """Cosines, and sines with the sign of their half; names stand for dtype and device, so that no tensor is kept."""
+    """Cosines, and sines with the sign of their half."""
     angles = rotary_angles(length, width, theta, torch.zeros((), dtype=torch.float64))[:, None]
     tables = torch.cat([angles.cos(), angles.cos()], -1), torch.cat([-angles.sin(), angles.sin()], -1)
-    cos, sin = (table.to(device, getattr(torch, dtype.removeprefix("torch."))) for table in tables)
+    cos, sin = (table.to(device, dtype) for table in tables)
     return cos, sin
 
 

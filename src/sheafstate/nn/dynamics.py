@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Sections, Site, required
-from sheafstate.ops import cast, without_autocast
+from sheafstate.ops import cast
 from sheafstate.ops.banded import run_starts, take_along
 from sheafstate.ops.scan import causal_convolution, selective_scan
 from sheafstate.patches import PATCHES, PatchType, Reader
@@ -152,11 +152,9 @@ class Dynamics(nn.Module):
         read = []
         if h:
             kept, entering = (decay[:, :h], written[:, :h]) if m else (decay, written)
-            B, C = cast(B, wide).view(-1, 1, self.d_state, 1), cast(C, wide).view(-1, 1, self.d_state)
+            B, C = cast(B, wide).view(-1, 1, self.d_state, 1), cast(C, wide).view(-1, 1, self.d_state, 1)
             state.natural.mul_(kept.view(-1, h, 1, 1)).addcmul_(B, entering.view(-1, h, 1, self.d_head))
-            each = C.expand(-1, h, -1).reshape(-1, 1, self.d_state)
-            with without_autocast(C):
-                read.append(torch.bmm(each, state.natural.flatten(0, 1)).view(-1, h, self.d_head))
+            read.append((state.natural * C).sum(2))
         if unity is not None:
             index = required(site.address)[:, :m, :, None].expand(-1, -1, -1, self.d_head)
             vector = torch.addcmul(written[:, h:], decay[:, h:, None], state.memory.gather(2, index)[:, :, 0])

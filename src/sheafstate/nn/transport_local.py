@@ -83,7 +83,7 @@ class LocalReader(nn.Module):
                 age = torch.arange(self.window - 1, -1, -1, device=x.device)
                 logits = logits.masked_fill((age > rows.offset)[:, None], -torch.inf)
             weights = cast(logits.softmax(-1), values.dtype)
-            section = torch.bmm(weights.view(-1, 1, self.window), values.flatten(0, 1)).view(len(x), 1, self.heads, -1)
+            section = (values * weights.unsqueeze(-1)).sum(2).unsqueeze(1)
         return Section(cast(section, x.dtype)), LocalState(entries)
 
     def _banded(

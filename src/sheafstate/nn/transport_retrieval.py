@@ -235,7 +235,7 @@ class RetrievalReader(nn.Module):
             null = cast(self.null, unity.dtype).unsqueeze(-1) - unity
             shares = torch.cat([match, null], -1).softmax(-1).narrow(-1, 0, r)
             bag = values.index_select(0, slots).view(-1, r, self.d_head)
-            section = torch.bmm(cast(shares, bag.dtype).reshape(-1, 1, r), bag)
+            section = (bag * cast(shares, bag.dtype).reshape(-1, r, 1)).sum(1)
         mass = shares.sum(-1).unsqueeze(1) if self.with_mass else None
         place = torch.add(state.count.gather(-1, address) % r, address, alpha=r)
         if weight is unity:  # there are no licences: everything is written

@@ -54,11 +54,13 @@ def assign_addresses(
     """
     if z.requires_grad or directions.requires_grad:
         z, directions = z.detach(), directions.detach()
-    with without_autocast(z):
-        half = z @ cast(directions, z.dtype)
+    directions = cast(directions, z.dtype)
     if z.shape[-2] > 1 or torch.compiler.is_compiling():
+        with without_autocast(z):
+            half = z @ directions
         address, margin = _largest(half)
-    else:  # few scores: as few calls as possible
+    else:  # few scores: as few calls as possible, and no product that would wake other threads
+        half = (z.transpose(-1, -2) * directions).sum(-2, keepdim=True)
         scores = torch.cat([half, -half], -1)
         address, (best, second) = scores.argmax(-1), scores.topk(2).values.unbind(-1)
         margin = best - second

@@ -74,8 +74,8 @@ STALE_RUNS = Mutation(
 )
 NEAREST = Mutation(
     "ops/address.py",
-    "second = others.amax(-1)",
-    "second = half.abs().scatter(-1, (address % half.shape[-1])[..., None], -torch.inf).amax(-1).clamp(min=0)",
+    "second = torch.maximum(others.amax(-1), -best)",
+    "second = others.amax(-1).clamp(min=0)",
     "with one direction alone the margin is taken from 0 instead of the opposite",
 )
 CUT_OFF = Mutation(

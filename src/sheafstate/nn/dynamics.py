@@ -13,7 +13,7 @@ from torch.nn import functional
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Sections, Site, required
 from sheafstate.ops import cast
-from sheafstate.ops.banded import run_starts, take_along
+from sheafstate.ops.banded import inverse_permutation, run_starts, take_along
 from sheafstate.ops.scan import causal_convolution, selective_scan
 from sheafstate.patches import PATCHES, PatchType, Reader
 from sheafstate.shapes import Float, Int, Tensor
@@ -256,7 +256,7 @@ def _memory_scan(
     dt, log_decay = (tensor.gather(2, order).flatten(0, 1)[..., None] for tensor in (dt, log_decay))
     ones = x.new_ones(batch * heads, key.shape[-1], 1)
     y, _ = selective_scan(x, dt, log_decay, ones, ones, start)
-    back = torch.argsort(order, -1)[..., -length:].flatten(0, 1)
+    back = inverse_permutation(order)[..., -length:].flatten(0, 1)
     outputs = take_along(y[:, :, 0], back).unflatten(0, (batch, heads)).transpose(1, 2)
     if keep_state:
         wanted = rows.last_segment()[:, None, None] * num_addresses + torch.arange(num_addresses, device=key.device)

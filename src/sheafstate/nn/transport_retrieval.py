@@ -13,7 +13,15 @@ from torch.nn import functional
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Edges, Rows, Section, Site, required
 from sheafstate.ops import cast, constant, made_once, without_autocast
-from sheafstate.ops.banded import band_pairs, banded_softmax, join_softmax, run_starts, take_along, written_slots
+from sheafstate.ops.banded import (
+    band_pairs,
+    banded_softmax,
+    inverse_permutation,
+    join_softmax,
+    run_starts,
+    take_along,
+    written_slots,
+)
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = ["RetrievalReader", "RetrievalState"]
@@ -159,7 +167,7 @@ class RetrievalReader(nn.Module):
             entries.log_weight.masked_fill(~written, 0.0).flatten(0, 1).gather(-1, source),
             return_weights=with_edges,
         )
-        back = torch.argsort(order, -1)[:, -length:]
+        back = inverse_permutation(order)[:, -length:]
         section, mass, shares = self._join(take_along(output, back), normaliser.gather(-1, back), unity)
         edges = None
         if weights is not None:

@@ -9,7 +9,7 @@ import torch
 
 from sheafstate.shapes import Tensor
 
-__all__ = ["cast", "constant", "made_once", "wider", "without_autocast"]
+__all__ = ["cast", "constant", "made_constant", "made_once", "wider", "without_autocast"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,7 +27,21 @@ def cast(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def made_once(function: Callable[P, R]) -> Callable[P, R]:
-    """A function of numbers, dtypes and devices whose tensors are kept, and are constants of a compiled graph."""
+    """A function of sizes, dtypes and devices whose tensors are kept; a compiled graph runs it, as sizes may vary."""
+    kept: Any = lru_cache(maxsize=64)(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        made: R = kept(*args, **kwargs)
+        return made
+
+    return call
+
+
+def made_constant(function: Callable[P, R]) -> Callable[P, R]:
+    """:func:`made_once` for sizes that a configuration fixes: the tensors are constants of a compiled graph."""
     kept: Any = lru_cache(maxsize=64)(function)
 
     @wraps(function)
@@ -38,7 +52,7 @@ def made_once(function: Callable[P, R]) -> Callable[P, R]:
     return torch.compiler.assume_constant_result(call)
 
 
-@made_once
+@made_constant
 def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A number as a tensor, made once."""
     return torch.tensor(value, dtype=dtype, device=device)

@@ -7,7 +7,7 @@ gives u = tanh(16 m), which vanishes on the border between two addresses.
 
 import torch
 
-from sheafstate.ops import cast, made_once, wider, without_autocast
+from sheafstate.ops import cast, made_constant, wider, without_autocast
 from sheafstate.shapes import Float, Int, Tensor
 
 __all__ = ["assign_addresses", "assign_addresses_reference", "unit_vectors"]
@@ -80,7 +80,7 @@ def _largest(half: Float[Tensor, "*batch half"]) -> tuple[Int[Tensor, "*batch"],
     return (2 * count - place).long(), best - second
 
 
-@made_once
+@made_constant
 def _places(
     count: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Float[Tensor, " half"], Float[Tensor, " half"]]:

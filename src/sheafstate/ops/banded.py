@@ -11,13 +11,14 @@ bands (and a null logit) are joined afterwards by their log-normalisers. Source:
 
 import torch
 
-from sheafstate.ops import made_once, without_autocast
+from sheafstate.ops import made_constant, without_autocast
 from sheafstate.shapes import Bool, Float, Int, Tensor
 
 __all__ = [
     "band_pairs",
     "banded_softmax",
     "banded_softmax_reference",
+    "inverse_permutation",
     "join_softmax",
     "query_rotations",
     "rotary_angles",
@@ -45,7 +46,7 @@ def rotate(x: Float[Tensor, "*batch n width"], angles: Float[Tensor, "*other hal
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-@made_once
+@made_constant
 def query_rotations(
     window: int, width: int, theta: float, dtype: torch.dtype, device: torch.device
 ) -> tuple[Float[Tensor, "n width"], Float[Tensor, "n width"]]:
@@ -58,6 +59,13 @@ def query_rotations(
     age = rotary_angles(window, width, theta, wide).flip(0)
     cos, sin = age.cos() * width**-0.5, age.sin() * width**-0.5
     return torch.cat([cos, cos], -1).to(device, dtype), torch.cat([-sin, sin], -1).to(device, dtype)
+
+
+def inverse_permutation(order: Int[Tensor, "*batch n"]) -> Int[Tensor, "*batch n"]:
+    """Where each position stands in an ordering."""
+    return torch.empty_like(order).scatter_(
+        -1, order, torch.arange(order.shape[-1], device=order.device).expand_as(order)
+    )
 
 
 def run_starts(values: Int[Tensor, "*batch n"]) -> Bool[Tensor, "*batch n"]:

@@ -15,7 +15,7 @@ from sheafstate.nn.norm import RMSNorm
 from sheafstate.nn.readout import Readout, next_token_loss
 from sheafstate.nn.records import Initialized, Rows, replace_tensors, tensors_of
 from sheafstate.outputs import SheafStateCausalLMOutput, SheafStateModelOutput, layer_site
-from sheafstate.rows import Arrangement, arrange, documents_between
+from sheafstate.rows import Arrangement, arrange, check_shape, documents_between
 from sheafstate.shapes import Tensor
 from sheafstate.state import SheafStateCache
 
@@ -170,12 +170,12 @@ class SheafStateModel(SheafStatePreTrainedModel):
         arrangement = arrange(shape, x.device, attention_mask, documents, position_ids, carried, past, begun)
         if cache is not None and arrangement.rows.is_step:
             cache.begin_step()
-        x, states, reports, streams = self._layers(arrangement.compact(x), arrangement, cache, output_site)
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        compact = arrangement.compact(x)
+        x, states, reports, streams, balance = self._layers(compact, arrangement, cache, output_site, bool(wanted))
         if cache is not None:
             cache.commit(states, arrangement.state, shape[1], self.config.state_signature, arrangement.all_begun())
         x = arrangement.restore(self.norm(x))
-        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        balance = [report.load.balance for report in reports if report.load is not None]
         output = SheafStateModelOutput(
             last_hidden_state=x,
             cache=cache,
@@ -187,10 +187,10 @@ class SheafStateModel(SheafStatePreTrainedModel):
 
     def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if input_ids is not None and inputs_embeds is None:
-            _check_shape("input_ids", input_ids, ())
+            check_shape("input_ids", input_ids, ())
             return self.embed_tokens(input_ids)
         if input_ids is None and inputs_embeds is not None:
-            _check_shape("inputs_embeds", inputs_embeds, (self.config.d_model,))
+            check_shape("inputs_embeds", inputs_embeds, (self.config.d_model,))
             return inputs_embeds
         raise InputError("give exactly one of input_ids and inputs_embeds")
 
@@ -205,19 +205,26 @@ class SheafStateModel(SheafStatePreTrainedModel):
         return cache
 
     def _layers(
-        self, x: Tensor, arrangement: Arrangement, cache: SheafStateCache | None, with_edges: bool
-    ) -> tuple[Tensor, list[BlockState], list[BlockReport], list[Tensor]]:
-        """Run all layers; return the residual stream, their new states, their reports, and what went into each."""
-        states, reports, streams = [], [], []
+        self, x: Tensor, arrangement: Arrangement, cache: SheafStateCache | None, with_edges: bool, wanted: bool
+    ) -> tuple[Tensor, list[BlockState], list[BlockReport], list[Tensor], list[Tensor]]:
+        """Run all layers; return the residual stream, their new states, and of each, if wanted, report and input.
+
+        Last are the loads of routed experts.
+        """
+        states, reports, streams, balance = [], [], [], []
         for index, block in enumerate(self.layers.children()):
-            streams.append(x)
+            if wanted:
+                streams.append(x)
             carried = None if cache is None else cache.states[index].state
             arguments = (x, arrangement.rows, carried, cache is not None, with_edges)
             recomputed = self.gradient_checkpointing and self.training and index % self.checkpoint_every == 0
             x, state, report = self._recomputed(block, *arguments) if recomputed else block(*arguments)
             states.append(state)
-            reports.append(report)
-        return x, states, reports, streams
+            if with_edges:
+                reports.append(report)
+            if report.load is not None:
+                balance.append(report.load.balance)
+        return x, states, reports, streams, balance
 
     def _recomputed(
         self, block: nn.Module, x: Tensor, rows: Rows, carried: BlockState | None, *switches: bool
@@ -239,13 +246,6 @@ class SheafStateModel(SheafStatePreTrainedModel):
         tensors = self._gradient_checkpointing_func(run, x, *tensors_of(carried))
         is_first = False
         return replace_tensors(forms.pop(), tensors)
-
-
-def _check_shape(name: str, given: Tensor, ends: tuple[int, ...]) -> None:
-    """Refuse an input that is no (rows, positions, ...) or has none of either."""
-    if given.dim() != 2 + len(ends) or given.shape[2:] != ends or not given.numel():
-        wanted = ", ".join(["rows", "positions", *map(str, ends)])
-        raise InputError(f"{name} must have shape ({wanted}) and at least one position, not {tuple(given.shape)}")
 
 
 class SheafStateForCausalLM(SheafStatePreTrainedModel, GenerationMixin):

@@ -10,7 +10,7 @@ from sheafstate.ops.banded import take_along
 from sheafstate.shapes import Bool, Float, Int, Tensor
 from sheafstate.state import RowState
 
-__all__ = ["Arrangement", "arrange", "documents_between"]
+__all__ = ["Arrangement", "arrange", "check_shape", "documents_between"]
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,13 @@ def _next(state: RowState, past: int) -> Arrangement:
         last_column=torch.full_like(ones, past),
     )
     return Arrangement(Rows(zeros, zeros.bool(), offset, ~zeros.bool(), ones, settled), None, new)
+
+
+def check_shape(name: str, given: Tensor, ends: tuple[int, ...]) -> None:
+    """Refuse an input that is no (rows, positions, ...) or has none of either."""
+    if given.dim() != 2 + len(ends) or given.shape[2:] != ends or not given.numel():
+        wanted = ", ".join(["rows", "positions", *map(str, ends)])
+        raise InputError(f"{name} must have shape ({wanted}) and at least one position, not {tuple(given.shape)}")
 
 
 def documents_between(borders: Tensor, shape: tuple[int, int]) -> Int[Tensor, "one T"]:

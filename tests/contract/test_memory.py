@@ -12,7 +12,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tests.variants import VARIANTS, make_model, tokens
+from sheafstate.nn import block
+from tests.variants import SMALL, VARIANTS, make_model, tokens
 
 from .promises import Mutation, contract
 
@@ -27,6 +28,13 @@ ONE_CHUNK = Mutation(
     "        chunk = min(chunk, length)\n",
     "        chunk = length\n",
     "the scan takes the whole row for one chunk",
+)
+
+WHOLE = Mutation(
+    "nn/block.py",
+    "x.shape[1] > PIECE:",
+    "x.shape[1] > 10**9:",
+    "a layer reads a text of any length at once",
 )
 
 LINEAR = [name for name in VARIANTS if name != "complete"]
@@ -99,6 +107,15 @@ def assert_linear(small: int, middle: int, large: int) -> None:
 @pytest.mark.parametrize("name", ["mixture", "window"])
 def test_peak_memory_grows_linearly(name, run, unchecked_shapes) -> None:
     assert_linear(*(peak(name, run, length) for length in LENGTHS))
+
+
+@contract(13, breaks=WHOLE)
+def test_reading_takes_little_more_for_a_longer_text(unchecked_shapes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a piece, a position costs its residual stream in and out of a layer, and what tells documents apart."""
+    monkeypatch.setattr(block, "PIECE", 256)
+    small, large = (peak("mixture", "forward", length, num_experts=0) for length in (1024, 2048))
+    width = SMALL["d_model"] * torch.float32.itemsize
+    assert (large - small) / 1024 < 4 * width + 128
 
 
 @pytest.mark.slow

@@ -28,6 +28,9 @@ __all__ = ["Block", "BlockReport", "BlockState", "initialize"]
 
 NARROW = 64
 """Channels narrower than this are no product of their own."""
+PIECE = 2048
+"""Positions of a text that are read at a time where no gradients are wanted: what a layer needs on its way to its
+output is then bounded, however long the text."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Block(nn.Module):
     def __init__(self, config: SheafStateConfig) -> None:
         super().__init__()
         self.covers = tuple(config.covers)
+        # a complete site reads everything at once, and the load of routed experts is one of all positions
+        self.reads_in_pieces = config.site != "complete" and not config.num_experts
         self.norm = RMSNorm(config.d_model, config.norm_eps)
         self.site = LearnedSite(config)
         self.dynamics = Dynamics(config)
@@ -90,6 +95,28 @@ class Block(nn.Module):
             keep_state: whether to return the state after the last position.
             with_edges: whether to list the relations used.
         """
+        quietly = not (self.training or with_edges or torch.is_grad_enabled() or torch.compiler.is_compiling())
+        if quietly and self.reads_in_pieces and x.shape[1] > PIECE:
+            return self._in_pieces(x, rows, state, keep_state)
+        return self._read(x, rows, state, keep_state, with_edges)
+
+    def _in_pieces(
+        self, x: Float[Tensor, "B T D"], rows: Rows, state: BlockState | None, keep_state: bool
+    ) -> tuple[Float[Tensor, "B T D"], BlockState | None, BlockReport]:
+        """Read piece by piece; the report is the last one's."""
+        length = x.shape[1]
+        read, state, report = self._read(x[:, :PIECE], rows.piece(0, PIECE), state, True, False)
+        output = read.new_empty(x.shape)
+        output[:, :PIECE] = read
+        for begin in range(PIECE, length, PIECE):
+            end = min(begin + PIECE, length)
+            piece = rows.piece(begin, end)
+            output[:, begin:end], state, report = self._read(x[:, begin:end], piece, state, True, False)
+        return output, state if keep_state else None, report
+
+    def _read(
+        self, x: Float[Tensor, "B T D"], rows: Rows, state: BlockState | None, keep_state: bool, with_edges: bool
+    ) -> tuple[Float[Tensor, "B T D"], BlockState | None, BlockReport]:
         h = self.norm(x)
         channels = self._channels(h)
         site = self.site(h, channels, rows)

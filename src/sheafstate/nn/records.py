@@ -112,6 +112,15 @@ class Rows:
         """Whether this is a step of decoding."""
         return self.settled is not None
 
+    def piece(self, begin: int, end: int) -> "Rows":
+        """Some of the columns, to be read from the state that those before them leave."""
+        segment = self.segment[:, begin:end]
+        if begin:
+            segment = segment - self.segment[:, begin - 1 : begin]
+        length = (self.length - begin).clamp(0, end - begin)
+        start, offset, valid = (tensor[:, begin:end] for tensor in (self.start, self.offset, self.valid))
+        return Rows(segment, start, offset, valid, length, None, self.whole)
+
     def last_segment(self) -> Int[Tensor, " B"]:
         """The document that each row ends in."""
         return self.segment[:, -1]

@@ -43,8 +43,8 @@ def _times(times: list[Record]) -> str:
         [
             record["name"],
             record["side"],
-            f"{1000 * record['median_seconds']:,.3g}",
-            f"{1000 * min(record['seconds']):,.3g}",
+            _milliseconds(record["median_seconds"]),
+            _milliseconds(min(record["seconds"])),
             f"{record['warmup_seconds'][0]:.2f}",
             f"{record['tokens_per_second']:,.0f}",
             f"{100 * record['share_of_floor']:.0f}",
@@ -52,6 +52,12 @@ def _times(times: list[Record]) -> str:
         for record in times
     ]
     return markdown_table(head, rows) if rows else ""
+
+
+def _milliseconds(seconds: float) -> str:
+    """Three digits, or all that stand before the point."""
+    value = 1000 * seconds
+    return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 def _memory(memory: list[Record]) -> str:

@@ -6,6 +6,7 @@ from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from sheafstate.shapes import Tensor
 
@@ -32,7 +33,7 @@ def made_once(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
             return function(*args, **kwargs)
         made: R = kept(*args, **kwargs)
         return made
@@ -46,6 +47,8 @@ def made_constant(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if is_in_torch_dispatch_mode():  # tensors may be fakes there, which nobody else may be given
+            return function(*args, **kwargs)
         made: R = kept(*args, **kwargs)
         return made
 
@@ -53,7 +56,7 @@ def made_constant(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @made_constant
-def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+def constant(value: float | int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A number as a tensor, made once."""
     return torch.tensor(value, dtype=dtype, device=device)
 

@@ -33,6 +33,7 @@ def made_once(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        # under a dispatch mode tensors may be fakes, which nobody else may be given
         if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
             return function(*args, **kwargs)
         made: R = kept(*args, **kwargs)
@@ -43,16 +44,7 @@ def made_once(function: Callable[P, R]) -> Callable[P, R]:
 
 def made_constant(function: Callable[P, R]) -> Callable[P, R]:
     """:func:`made_once` for sizes that a configuration fixes: the tensors are constants of a compiled graph."""
-    kept: Any = lru_cache(maxsize=64)(function)
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if is_in_torch_dispatch_mode():  # tensors may be fakes there, which nobody else may be given
-            return function(*args, **kwargs)
-        made: R = kept(*args, **kwargs)
-        return made
-
-    return torch.compiler.assume_constant_result(call)
+    return torch.compiler.assume_constant_result(made_once(function))
 
 
 @made_constant

@@ -23,6 +23,7 @@ __all__ = [
     "query_rotations",
     "rotary_angles",
     "rotate",
+    "rotation_tables",
     "run_starts",
     "take_along",
     "written_slots",
@@ -46,6 +47,12 @@ def rotate(x: Float[Tensor, "*batch n width"], angles: Float[Tensor, "*other hal
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
+def rotation_tables(angles: Float[Tensor, "*n half"]) -> tuple[Float[Tensor, "*n width"], Float[Tensor, "*n width"]]:
+    """What turns x as :func:`rotate` does: x times the first, and x with its halves exchanged times the second."""
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+
+
 @made_constant
 def query_rotations(
     window: int, width: int, theta: float, dtype: torch.dtype, device: torch.device
@@ -57,8 +64,8 @@ def query_rotations(
     """
     wide = torch.zeros(1, dtype=torch.promote_types(dtype, torch.float32))
     age = rotary_angles(window, width, theta, wide).flip(0)
-    cos, sin = age.cos() * width**-0.5, age.sin() * width**-0.5
-    return torch.cat([cos, cos], -1).to(device, dtype), torch.cat([-sin, sin], -1).to(device, dtype)
+    cos, sin = (table * width**-0.5 for table in rotation_tables(age))
+    return cos.to(device, dtype), sin.to(device, dtype)
 
 
 def inverse_permutation(order: Int[Tensor, "*batch n"]) -> Int[Tensor, "*batch n"]:

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from sheafstate.ops import made_once, without_autocast
-from sheafstate.ops.banded import rotary_angles, rotate
+from sheafstate.ops.banded import rotary_angles, rotate, rotation_tables
 from sheafstate.shapes import Float, Int, Tensor
 
 __all__ = ["windowed_attention", "windowed_attention_reference"]
@@ -95,8 +95,7 @@ def _turns(
 ) -> tuple[Float[Tensor, "n one width"], Float[Tensor, "n one width"]]:
     """Cosines, and sines with the sign of their half."""
     angles = rotary_angles(length, width, theta, torch.zeros((), dtype=torch.float64))[:, None]
-    tables = torch.cat([angles.cos(), angles.cos()], -1), torch.cat([-angles.sin(), angles.sin()], -1)
-    cos, sin = (table.to(device, dtype) for table in tables)
+    cos, sin = (table.to(device, dtype) for table in rotation_tables(angles))
     return cos, sin
 
 

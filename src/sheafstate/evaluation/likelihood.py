@@ -22,7 +22,7 @@ from sheafstate.data import IGNORED, TokenStream, WindowBatch, Windows
 from sheafstate.errors import InputError
 from sheafstate.evaluation.metrics import Metrics
 
-__all__ = ["carries_state", "evaluate", "log_likelihoods"]
+__all__ = ["carries_state", "evaluate", "log_likelihoods", "nats_by_position"]
 
 _Part = tuple[np.ndarray, torch.Tensor]
 """Numbers of documents, and for each the nats and tokens of a piece of it: shapes (rows,) and (rows, 2), float64."""
@@ -106,6 +106,48 @@ def log_likelihoods(
     return found.tolist()
 
 
+@torch.no_grad()
+def nats_by_position(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    documents: Iterable[str],
+    *,
+    context: int,
+    batch_size: int = 1,
+) -> torch.Tensor:
+    """Nats and number of the tokens predicted at each position of a window, every window read from nothing.
+
+    Whether a model makes use of a longer context shows in whether the nats a token go on falling.
+
+    Args:
+        model: a causal language model; its mode is left as it was.
+        tokenizer: the tokenizer that fits it.
+        documents: texts; empty ones are left out.
+        context: tokens of a window.
+        batch_size: windows computed at a time.
+
+    Returns:
+        shape (2, context), float64: the sum of nats, and the tokens.
+
+    Raises:
+        InputError: there is no text, or the figures are no numbers.
+    """
+    stream = TokenStream.build(tokenizer, documents)
+    if not len(stream):
+        raise InputError("there is no text to measure on")
+    found = torch.zeros(2, context, dtype=torch.float64)
+    was_training = model.training
+    model.eval()
+    try:
+        for batch in Windows.over(stream, context).batches(batch_size):
+            nats = _nats(_logits(model, batch), batch)
+            found[:, : nats.shape[1]] += torch.stack((nats.sum(0).cpu(), (batch.targets != IGNORED).sum(0).double()))
+    finally:
+        model.train(was_training)
+    _check_finite(found)
+    return found
+
+
 def _check_finite(scores: torch.Tensor) -> None:
     if not scores.isfinite().all():
         raise InputError(
@@ -127,12 +169,16 @@ def _apart(model: PreTrainedModel, windows: Windows, rows: int) -> Iterator[_Par
     """Each batch of windows."""
     for numbers in windows.numbers(rows):
         batch = windows.batch(numbers)
-        logits = model(
-            input_ids=batch.input_ids.to(model.device),
-            attention_mask=batch.attention_mask.to(model.device),
-            use_cache=False,
-        ).logits
-        yield windows.documents[numbers], _score(logits, batch)
+        yield windows.documents[numbers], _score(_logits(model, batch), batch)
+
+
+def _logits(model: PreTrainedModel, batch: WindowBatch) -> torch.Tensor:
+    """Of windows read from nothing. What needs no mask is read without one: a mask keeps some from their fast path."""
+    mask = None if batch.attention_mask.all() else batch.attention_mask.to(model.device)
+    logits: torch.Tensor = model(
+        input_ids=batch.input_ids.to(model.device), attention_mask=mask, use_cache=False
+    ).logits
+    return logits
 
 
 def _carried(model: PreTrainedModel, windows: Windows, rows: int) -> Iterator[_Part]:
@@ -163,6 +209,13 @@ def _groups(windows: Windows, rows: int) -> Iterator[np.ndarray]:
 
 
 def _score(logits: torch.Tensor, batch: WindowBatch) -> torch.Tensor:
+    return torch.stack(
+        (_nats(logits, batch).sum(1), (batch.targets != IGNORED).sum(1).double().to(logits.device)), 1
+    ).cpu()
+
+
+def _nats(logits: torch.Tensor, batch: WindowBatch) -> torch.Tensor:
+    """Of every target, 0 where there is none; (rows, longest), float64."""
     targets = batch.targets.to(logits.device)
     nats = cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="none")
-    return torch.stack((nats.view_as(targets).double().sum(1), (targets != IGNORED).sum(1).double()), dim=1).cpu()
+    return nats.view_as(targets).double()

@@ -12,6 +12,7 @@ from torch.nn import functional
 from sheafstate.config import SheafStateConfig
 from sheafstate.ops import without_autocast
 from sheafstate.ops.packed import pack_codes, packed_linear, packed_width, unpack_weight
+from sheafstate.ops.product import linear_product, transposed_product
 from sheafstate.ops.quantize import Quantization, fake_quantize, fake_quantize_activation, quantize_weight
 from sheafstate.shapes import Float, Int8, Tensor
 
@@ -48,8 +49,8 @@ def quantized_map(
 ) -> Float[Tensor, "*batch out"]:
     """x W^T with both quantised as they are used, gradients passed straight through."""
     if mode is Quantization.NONE:
-        return functional.linear(x, weight)
-    return functional.linear(fake_quantize_activation(x), fake_quantize(weight, mode))
+        return linear_product(x, weight)
+    return linear_product(fake_quantize_activation(x), fake_quantize(weight, mode))
 
 
 def packed_map(
@@ -161,19 +162,20 @@ class _SplitLinear(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.sizes = sizes
         with without_autocast(x):
-            return tuple(functional.linear(x, part) for part in weight.split(sizes))
+            return tuple(linear_product(x, part) for part in weight.split(sizes))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight = ctx.saved_tensors
-        to_x, to_weight = torch.zeros_like(x).flatten(0, -2), torch.empty_like(weight)
+        to_x, to_weight = None, torch.empty_like(weight)
         rows = x.flatten(0, -2)
         parts = zip(gradients, weight.split(ctx.sizes), to_weight.split(ctx.sizes), strict=True)
         for gradient, part, to_part in parts:
             flat = gradient.reshape(len(rows), -1)
             torch.mm(flat.T, rows, out=to_part)
-            to_x.addmm_(flat, part)
+            found = transposed_product(flat, part)
+            to_x = found if to_x is None else to_x.add_(found)
         return to_x.view_as(x), to_weight, None
 
 

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.ops import without_autocast
+from sheafstate.ops.product import linear_product
 from sheafstate.shapes import Float, Int, Tensor
 
 __all__ = ["Readout", "next_token_loss"]
@@ -29,7 +30,7 @@ class Readout(nn.Linear):
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
         """x E^T, never in less than the weight's precision."""
         with without_autocast(x):
-            logits = super().forward(x.to(self.weight.dtype))
+            logits = linear_product(x.to(self.weight.dtype), self.weight)
             return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 

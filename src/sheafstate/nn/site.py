@@ -10,6 +10,7 @@ from torch.nn import functional
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Rows, Site
 from sheafstate.ops.address import assign_addresses, unit_vectors
+from sheafstate.ops.product import linear_product
 from sheafstate.patches import PatchType
 from sheafstate.shapes import Float, Tensor
 
@@ -104,7 +105,7 @@ class LearnedSite(nn.Module):
         """Write the site of every position."""
         vectors = address = log_unity = log_carry = log_write = log_anchor = None
         if self.maps:
-            raw = functional.linear(h, self.projection.to(h.dtype))
+            raw = linear_product(h, self.projection.to(h.dtype))
             vectors = unit_vectors(raw.view(*raw.shape[:2], self.maps, self.d_address).transpose(1, 2))
             address, unity = assign_addresses(vectors, self.directions)
             log_unity = unity.clamp(min=SMALLEST_UNITY).log()

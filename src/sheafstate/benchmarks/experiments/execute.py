@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import set_seed
+from transformers import PreTrainedModel, set_seed
 
 from sheafstate.accounting import parameters, state_bytes
+from sheafstate.benchmarks import peers
 from sheafstate.benchmarks.experiments.plan import Run
 from sheafstate.benchmarks.experiments.tasks import Task, make_task
 from sheafstate.benchmarks.experiments.trainer import fit
@@ -19,7 +20,7 @@ from sheafstate.errors import InputError
 from sheafstate.modeling import SheafStateForCausalLM
 from sheafstate.training.export import describe_machine
 
-__all__ = ["execute", "fitted_config"]
+__all__ = ["execute", "fitted_config", "make_model"]
 
 
 def fitted_config(model: Mapping[str, Any], vocab_size: int) -> SheafStateConfig:
@@ -60,8 +61,7 @@ def execute(run: Run, phase: str, folder: Path) -> dict[str, Any]:
     machine = describe_machine()
     set_seed(run.seed)
     task = make_task(run.spec, folder / "data")
-    config = fitted_config(run.model, task.vocab_size)
-    model = SheafStateForCausalLM(config)
+    model = make_model(run.model, task.vocab_size)
     batch = int(run.spec["rows"])
     started = time.perf_counter()
     losses = fit(
@@ -77,7 +77,6 @@ def execute(run: Run, phase: str, folder: Path) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     figures = {} if losses[-1][1] is None else _measure(model.eval(), task, phase)
     tokens = run.steps * batch * int(run.spec["context"])
-    counted = parameters(config)
     return {
         "key": run.key,
         **asdict(run),
@@ -87,14 +86,45 @@ def execute(run: Run, phase: str, folder: Path) -> dict[str, Any]:
         "tokens": tokens,
         "seconds": round(seconds, 2),
         "tokens_per_second": round(tokens / seconds, 1),
-        "parameters": {"non_embedding": counted.non_embedding, "total": counted.total, "active": counted.active},
-        "state_bytes": state_bytes(config, int(run.spec["context"])),
-        "d_ff": config.d_ff,
+        **_size(model, int(run.spec["context"])),
         **machine,
     }
 
 
-def _measure(model: SheafStateForCausalLM, task: Task, phase: str) -> dict[str, float]:
+def make_model(fields: Mapping[str, Any], vocab_size: int) -> PreTrainedModel:
+    """The model of a side with random weights: ours, or the peer that its fields name.
+
+    Raises:
+        InputError: unknown peer, or one that lacks a field of its shape or has others.
+    """
+    if "peer" not in fields:
+        return SheafStateForCausalLM(fitted_config(fields, vocab_size))
+    shape = {name: value for name, value in fields.items() if name != "peer"}
+    try:
+        return peers.make_peer(fields["peer"], peers.Shape(vocab_size, **shape))
+    except TypeError as error:
+        raise InputError(f"the shape of a peer is width, layers, d_head and parameters: {error}") from error
+
+
+def _size(model: PreTrainedModel, context: int) -> dict[str, Any]:
+    """What a record says of a model's size: parameters, what it carries while decoding, its feed-forward width."""
+    if isinstance(model, SheafStateForCausalLM):
+        config = model.config
+        counted = parameters(config)
+        embedding, active, carried, d_ff = counted.embedding, counted.active, state_bytes(config, context), config.d_ff
+    else:
+        embedding = model.get_input_embeddings().weight.numel()
+        carried, d_ff = 4 * peers.state_elements(model, context), getattr(model.config, "intermediate_size", 0)
+        active = sum(p.numel() for p in model.parameters()) - embedding
+    total = sum(p.numel() for p in model.parameters())
+    return {
+        "parameters": {"non_embedding": total - embedding, "total": total, "active": active},
+        "state_bytes": carried,
+        "d_ff": d_ff,
+    }
+
+
+def _measure(model: PreTrainedModel, task: Task, phase: str) -> dict[str, float]:
     with torch.no_grad():
         figures = task.measure(model, phase == "tune")
     return figures if all(map(math.isfinite, figures.values())) else {}

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from sheafstate.ops.product import linear_product, transposed_product
 from sheafstate.shapes import Float, Int, Tensor
 
 __all__ = ["readout_loss"]
@@ -38,14 +39,14 @@ class _ReadoutLoss(torch.autograd.Function):
         for begin in range(0, len(targets), POSITIONS):
             group = slice(begin, begin + POSITIONS)
             part, wanted = x[group], targets[group, None]
-            scores = part @ weight.T
+            scores = linear_product(part, weight)
             scores -= scores.amax(1, keepdim=True)
             chosen = scores.gather(1, wanted)[:, 0]
             sums = scores.exp_().sum(1, keepdim=True)
             total += (sums.log()[:, 0] - chosen).sum()
             scores /= sums
             scores.scatter_add_(1, wanted, scores.new_full(wanted.shape, -1.0))
-            to_x[group] = scores @ weight
+            to_x[group] = transposed_product(scores, weight)
             to_weight.addmm_(scores.T, part)
         ctx.save_for_backward(to_x, to_weight)
         ctx.count = len(targets)

@@ -35,7 +35,7 @@ class Run:
         side: name of the side.
         spec: the task without its model.
         model: fields of the configuration; ``preset`` and ``parameters`` (to which the feed-forward width is fitted)
-            among them.
+            among them. With ``peer`` it is a model of transformers, and the fields are those of its shape.
         learning_rate: its peak.
         steps: optimiser steps.
         seed: of weights and data.
@@ -108,7 +108,10 @@ class Plan:
 
     def _run(self, task: str, side: str, rate: float, steps: int, seed: int) -> Run:
         spec = {name: value for name, value in self.tasks[task].items() if name != "model"}
-        model = _merge(self.tasks[task]["model"], self.sides[side])
+        base, changes = self.tasks[task]["model"], self.sides[side]
+        # what is no model of ours takes nothing but the number of parameters
+        is_peer = "peer" in changes
+        model = {"parameters": base["parameters"]} | dict(changes) if is_peer else _merge(base, changes)
         return Run(task, side, spec, model, rate, steps, seed)
 
 

@@ -17,7 +17,7 @@ from sheafstate.benchmarks.experiments.trainer import answer_logits
 from sheafstate.data import IGNORED, PackedRows, read_documents
 from sheafstate.data.synthetic import DENSE_RATES, DependencyLanguage, Examples, mqar
 from sheafstate.errors import InputError
-from sheafstate.evaluation import evaluate
+from sheafstate.evaluation import evaluate, nats_by_position
 from sheafstate.simulation import Relation
 from sheafstate.training.corpus import RunData, prepare_data
 from sheafstate.training.options import TrainingOptions
@@ -27,6 +27,8 @@ __all__ = ["KINDS", "Task", "make_task"]
 FRESH = 1_000_003
 """Seed of the examples that are measured on; no training run takes it."""
 ROWS_AT_A_TIME = 8
+NEAREST = 64
+"""Positions of the first group when nats are measured by place."""
 
 
 class Task(Protocol):
@@ -53,12 +55,23 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class TextTask:
-    """Next tokens of a text: bits per byte of a validation text, in windows of several lengths."""
+    """Next tokens of a text: bits per byte of a text that was held out, in windows of several lengths.
+
+    Attributes:
+        data: what is learned from.
+        context: tokens of a row.
+        contexts: lengths of windows that are measured.
+        validation: the text by which a learning rate is chosen.
+        test: the text that a run which counts is measured on.
+        by_position: whether the nats a token are also measured by place in the longest window.
+    """
 
     data: RunData
     context: int
     contexts: tuple[int, ...]
-    document: str
+    validation: str
+    test: str
+    by_position: bool
 
     @property
     def vocab_size(self) -> int:
@@ -83,8 +96,13 @@ class TextTask:
             resume=True,
         )
         data = prepare_data(options, place)
-        text = read_documents(names["validation"])[0][: int(spec["measured_characters"])]
-        return cls(data, int(spec["context"]), tuple(spec["measured_contexts"]), text)
+        most = int(spec["measured_characters"])
+        validation, test = (
+            read_documents(str(spec[name]))[0][:most]
+            for name in ("validation", "test" if "test" in spec else "validation")
+        )
+        contexts = tuple(spec["measured_contexts"])
+        return cls(data, int(spec["context"]), contexts, validation, test, bool(spec.get("by_position", False)))
 
     def rows(self, count: int, seed: int) -> Dataset:
         """Packed rows of the training text; they go round."""
@@ -92,13 +110,27 @@ class TextTask:
 
     def measure(self, model: PreTrainedModel, brief: bool) -> dict[str, float]:
         """Bits per byte at each length, every window from an empty state."""
-        figures = {}
+        figures, document = {}, self.validation if brief else self.test
         for context in (self.context,) if brief else self.contexts:
             rows = max(1, ROWS_AT_A_TIME * 512 // context)
-            metrics = evaluate(model, self.tokenizer, [self.document], context=context, carry=False, batch_size=rows)
+            metrics = evaluate(model, self.tokenizer, [document], context=context, carry=False, batch_size=rows)
             figures[f"bits_per_byte_{context}"] = metrics.bits_per_byte
             if context == self.context:
                 figures["loss"] = metrics.nats_per_token
+        if self.by_position and not brief:
+            figures |= self._by_position(model, document)
+        return figures
+
+    def _by_position(self, model: PreTrainedModel, document: str) -> dict[str, float]:
+        """Nats a token at the positions from a power of two to the next."""
+        longest = max(self.contexts)
+        nats, tokens = nats_by_position(model, self.tokenizer, [document], context=longest)
+        figures, begin = {}, 0
+        while begin < longest:
+            end = min(longest, max(NEAREST, 2 * begin))
+            if tokens[begin:end].sum() > 0:
+                figures[f"nats_from_{begin}"] = float(nats[begin:end].sum() / tokens[begin:end].sum())
+            begin = end
         return figures
 
 

@@ -7,6 +7,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Mamba2Config, Mamba2ForC
 from transformers.utils import logging
 
 from sheafstate.accounting import parameters
+from sheafstate.benchmarks import peers
 from sheafstate.config import SheafStateConfig
 from sheafstate.errors import InputError
 from sheafstate.modeling import SheafStateForCausalLM
@@ -15,9 +16,6 @@ __all__ = ["OURS", "SIDES", "dense_config", "make_side", "mamba2_config"]
 
 OURS = "sheaf-state"
 VOCABULARY = 4096
-MOST_POSITIONS = 2**20
-STATE_SIZES = range(64, 161, 8)
-"""Sizes of Mamba-2's state among which the one is chosen that comes nearest to the number of parameters."""
 
 
 def sheaf_config(preset: str) -> SheafStateConfig:
@@ -50,50 +48,18 @@ def dense_config(preset: str) -> SheafStateConfig:
 
 def llama_config(preset: str) -> LlamaConfig:
     """A Llama of transformers of the same shape as :func:`dense_config`."""
-    dense = dense_config(preset)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=dense.d_model,
-        num_hidden_layers=dense.num_layers,
-        num_attention_heads=dense.num_heads,
-        num_key_value_heads=dense.num_heads,
-        head_dim=dense.d_head,
-        intermediate_size=dense.d_ff,
-        max_position_embeddings=MOST_POSITIONS,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
-    config._attn_implementation = "sdpa"
-    return config
+    return peers.llama_config(_shape(preset), dense_config(preset).d_ff)
 
 
 def mamba2_config(preset: str) -> Mamba2Config:
     """A Mamba-2 of transformers, as wide as ours; its depth and state size bring it to the number of parameters."""
-    config = sheaf_config(preset)
-    wanted, width = parameters(config).non_embedding, config.d_model
-    inner, heads = 2 * width, 2 * width // 64
+    return peers.mamba2_config(_shape(preset))
 
-    def layer(state: int) -> int:
-        convolved = inner + 2 * state
-        return width * (inner + convolved + heads) + 5 * convolved + 3 * heads + inner + inner * width + width
 
-    sizes = [(max(1, round(wanted / layer(state))), state) for state in STATE_SIZES]
-    layers, state = min(sizes, key=lambda size: abs(size[0] * layer(size[1]) + width - wanted))
-    return Mamba2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_heads=heads,
-        head_dim=64,
-        state_size=state,
-        n_groups=1,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
+def _shape(preset: str) -> peers.Shape:
+    ours = sheaf_config(preset)
+    wanted = parameters(ours).non_embedding
+    return peers.Shape(VOCABULARY, ours.d_model, ours.num_layers, ours.d_head, wanted)
 
 
 SIDES: dict[str, Callable[[str], PreTrainedModel]] = {

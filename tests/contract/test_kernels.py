@@ -14,7 +14,7 @@ from torch.nn.functional import linear
 
 from sheafstate import SheafStateConfig, SheafStateForCausalLM, ops
 from sheafstate.errors import InputError
-from sheafstate.ops import address, banded, norm, packed, quantize, route, scan
+from sheafstate.ops import address, banded, norm, packed, product, quantize, route, scan
 from sheafstate.ops import window as window_ops
 from sheafstate.patches import HEAD_TYPES
 from tests.variants import examples
@@ -249,6 +249,12 @@ def product_call(sizes: Sizes) -> Call:
     return packed.integer_product, packed.integer_product_reference, inputs
 
 
+def linear_call(sizes: Sizes) -> Call:
+    draw = random(sizes)
+    inputs = [draw(sizes.rows, sizes.length, sizes.width), draw(sizes.state, sizes.width)]
+    return product.linear_product, product.linear_product_reference, inputs
+
+
 def packed_call(sizes: Sizes) -> Call:
     mode, draw = list(quantize.Quantization)[1 + sizes.seed % 3], random(sizes)
     codes, scale = quantize.quantize_weight(draw(sizes.width, sizes.length), mode)
@@ -273,6 +279,7 @@ CALLS = {
     "routed_swiglu": route_call,
     "integer_product": product_call,
     "packed_linear": packed_call,
+    "linear_product": linear_call,
 }
 
 kernels = pytest.mark.parametrize("name", CALLS)

@@ -28,7 +28,7 @@ __all__ = ["Block", "BlockReport", "BlockState", "initialize"]
 
 NARROW = 64
 """Channels narrower than this are no product of their own."""
-PIECE = 2048
+PIECE = 4096
 """Positions of a text that are read at a time where no gradients are wanted: what a layer needs on its way to its
 output is then bounded, however long the text."""
 

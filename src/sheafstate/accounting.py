@@ -10,7 +10,17 @@ from sheafstate.config import SheafStateConfig
 from sheafstate.errors import InputError
 from sheafstate.patches import PATCHES, PatchType, Reader
 
-__all__ = ["Cost", "Parameters", "checkpoint_bytes", "cost", "degrees", "edges", "parameters", "state_bytes"]
+__all__ = [
+    "Cost",
+    "Parameters",
+    "checkpoint_bytes",
+    "cost",
+    "degrees",
+    "edges",
+    "parameters",
+    "state_bytes",
+    "state_elements",
+]
 
 WIDE = 4  # bytes of what is kept in float32 whatever the model's dtype
 INTEGER = 8
@@ -259,3 +269,12 @@ def state_bytes(config: SheafStateConfig, context: int, dtype_bytes: int = 4) ->
     slots = config.num_addresses * config.retrieval_degree
     size += retrieval * ((slots + 1) * entry + (config.num_addresses + 1) * INTEGER)
     return config.num_layers * size + ROW_ENTRIES * INTEGER
+
+
+def state_elements(config: SheafStateConfig, context: int) -> int:
+    """Numbers carried while decoding one row, whatever their types: every slot, count and place is one.
+
+    It is what sizes of state are compared by where dtypes differ. The mask of the complete site, a bit a position, is
+    counted in eights.
+    """
+    return state_bytes(config, context, INTEGER) // INTEGER

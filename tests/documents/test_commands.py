@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         line = '{"step": 1, "tokens": 9, "loss": 2.0, "learning_rate": 0.1}\n'
         (folder / "runs" / run / "history.jsonl").write_text(line)
     save_small_llama(folder / "my-llama")
+    (folder / "experiments").mkdir()
+    shutil.copy(ROOT / "experiments" / "compare.yaml", folder / "experiments")
     return folder
 
 
@@ -77,6 +80,7 @@ ADDED = {
     "simulate": ["--length", "1024", "--length", "2048"],
     "generate": ["--max-new-tokens", "8"],
     "bench": ["--preset", "tiny", "--work", "prefill", "--context", "64", "--repeats", "1"],
+    "compare": ["--dry"],
 }
 """Command → what is added to the same end; a scaling sweep goes over the lengths that are given."""
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sheafstate.errors import InputError
-from sheafstate.evaluation import Metrics, carries_state, evaluate
+from sheafstate.evaluation import Metrics, carries_state, evaluate, nats_by_position
 
 DOCUMENTS = ["First Citizen:\nBefore we", "", "a", "漢字 and é", "All:\nSpeak, speak. "]
 MODELS = ("sheaf", "llama")
@@ -36,6 +36,14 @@ def windows_by_hand(model, text: str, context: int, stride: int) -> float:
     raise AssertionError("windows end before the text does")
 
 
+@torch.no_grad()
+def first_by_hand(model, text: str, context: int) -> float:
+    """Nats of the tokens that each window begins with."""
+    ids = torch.tensor([256, *text.encode()])
+    pairs = [(ids[at], ids[at + 1]) for at in range(0, len(ids) - 1, context)]
+    return -sum(model(input_ids=a[None, None]).logits[0, -1].double().log_softmax(-1)[b].item() for a, b in pairs)
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
 @pytest.mark.parametrize("context", [1, 7, 1000])
 def test_a_carried_state_reads_whole_documents(context: int, batch_size: int, models, tokenizer) -> None:
@@ -56,6 +64,22 @@ def test_windows_count_each_token_once(name: str, context: int, stride: int, mod
         )
         assert metrics.nats == pytest.approx(expected, rel=1e-5)
         assert metrics.tokens == sum(len(text.encode()) for text in DOCUMENTS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_nats_by_position_add_up_to_those_of_the_windows(name: str, batch_size: int, models, tokenizer) -> None:
+    model, context = models[name], 8
+    found = nats_by_position(model, tokenizer, DOCUMENTS, context=context, batch_size=batch_size)
+    whole = evaluate(model, tokenizer, DOCUMENTS, context=context, carry=False)
+    assert found[0].sum().item() == pytest.approx(whole.nats, rel=1e-6)
+    assert found[1].sum().item() == whole.tokens
+    texts = [text for text in DOCUMENTS if text]
+    assert found[1, 0] == sum(-(-len(text.encode()) // context) for text in texts)  # a window has a first position
+    first = sum(first_by_hand(model, text, context) for text in texts)
+    assert found[0, 0].item() == pytest.approx(first, rel=1e-5)
+    with pytest.raises(InputError, match="no text"):
+        nats_by_position(model, tokenizer, [""], context=4)
 
 
 def test_a_state_is_carried_where_there_is_one(models, tokenizer) -> None:

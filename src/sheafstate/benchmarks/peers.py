@@ -6,6 +6,7 @@ delta net has, as its authors have it, keys of three quarters of the width in al
 convolution of four taps, a gate behind it, and a feed-forward part that fits.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
@@ -145,7 +146,7 @@ def _mamba2(shape: Shape) -> PreTrainedModel:
     return scan_with_ours(Mamba2ForCausalLM(mamba2_config(shape)))
 
 
-PEERS = {
+PEERS: dict[str, Callable[[Shape], PreTrainedModel]] = {
     "llama": lambda shape: LlamaForCausalLM(llama_config(shape)),
     "mamba2": _mamba2,
     "gated-delta-net": lambda shape: Qwen3NextForCausalLM(gated_delta_net_config(shape)),
@@ -169,11 +170,11 @@ def state_elements(model: PreTrainedModel, context: int) -> int:
     """Numbers that a peer carries while it decodes one row behind a context."""
     config: Any = model.config
     if isinstance(config, LlamaConfig):
-        return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * context
+        return 2 * config.num_hidden_layers * config.num_attention_heads * (config.head_dim or 0) * context
     if isinstance(config, Mamba2Config):
         inner = config.num_heads * config.head_dim
-        convolved = inner + 2 * config.n_groups * config.state_size
-        return config.num_hidden_layers * (inner * config.state_size + convolved * config.conv_kernel)
+        tail = (inner + 2 * config.n_groups * config.state_size) * config.conv_kernel
+        return int(config.num_hidden_layers * (inner * config.state_size + tail))
     keys = config.linear_num_key_heads * config.linear_key_head_dim
     values = config.linear_num_value_heads * config.linear_value_head_dim
     tail = (2 * keys + values) * config.linear_conv_kernel_dim

@@ -14,6 +14,7 @@ import typer
 
 from sheafstate import __version__
 from sheafstate.cli.bench import bench_command
+from sheafstate.cli.compare import compare_command
 from sheafstate.cli.demo import demo_command
 from sheafstate.cli.estimate import estimate_command
 from sheafstate.cli.evaluate import evaluate_command
@@ -36,6 +37,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "estimate": estimate_command,
     "inspect": inspect_command,
     "bench": bench_command,
+    "compare": compare_command,
     "report": report_command,
     "export": export_command,
     "import-llama": import_llama_command,

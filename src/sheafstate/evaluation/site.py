@@ -47,7 +47,7 @@ def passage_site(
 
     Returns:
         ``{"tokens", "length", "focus", "layers"}``, a layer being ``{"boundaries", "addresses", "compatibility",
-        "residual", "experts", "edges", "edge_counts"}``; see ``docs/results.md``. Plain lists and numbers.
+        "residual", "experts", "edges", "edge_counts"}``; see ``docs/files.md``. Plain lists and numbers.
 
     Raises:
         InputError: the model has no site, the text no token, or the focus does not exist.

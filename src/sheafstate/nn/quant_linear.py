@@ -168,14 +168,15 @@ class _SplitLinear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight = ctx.saved_tensors
-        to_x, to_weight = None, torch.empty_like(weight)
-        rows = x.flatten(0, -2)
+        to_weight, rows = torch.empty_like(weight), x.flatten(0, -2)
+        to_x: Tensor | None = None
         parts = zip(gradients, weight.split(ctx.sizes), to_weight.split(ctx.sizes), strict=True)
         for gradient, part, to_part in parts:
             flat = gradient.reshape(len(rows), -1)
             torch.mm(flat.T, rows, out=to_part)
             found = transposed_product(flat, part)
             to_x = found if to_x is None else to_x.add_(found)
+        assert to_x is not None
         return to_x.view_as(x), to_weight, None
 
 

@@ -23,7 +23,7 @@ def write_images(run: Path, out: Path) -> list[Path]:
     """Draw every figure that a run has results for.
 
     Args:
-        run: folder with the result files of ``docs/results.md``.
+        run: folder with the result files of ``docs/files.md``.
         out: folder for ``loss.png``, ``coverage.png``, ``scaling.png`` and ``site-layer-N.png``.
 
     Returns:

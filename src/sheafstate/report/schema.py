@@ -3,7 +3,7 @@
 ==================  ==========================================================================================
 file                holds
 ==================  ==========================================================================================
-``metrics.json``    one object of figures; see ``docs/results.md`` for the names that have a meaning
+``metrics.json``    one object of figures; see ``docs/files.md`` for the names that have a meaning
 ``history.jsonl``   a line a log entry: training ``{"step", "tokens", "loss", "learning_rate"}``, validation
                     ``{"step", "val_nats_per_token", "val_bits_per_byte"}``; other keys are left alone
 ``simulation.json`` ``{"runs": [run, …], "sweeps": {"scaling": {"points": [{"run": run}, …]}}}``, or one run alone

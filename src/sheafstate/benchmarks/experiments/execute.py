@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, set_seed
 
-from sheafstate.accounting import parameters, state_bytes
+from sheafstate.accounting import parameters, state_bytes, state_elements
 from sheafstate.benchmarks import peers
 from sheafstate.benchmarks.experiments.plan import Run
 from sheafstate.benchmarks.experiments.tasks import Task, make_task
@@ -108,18 +108,20 @@ def make_model(fields: Mapping[str, Any], vocab_size: int) -> PreTrainedModel:
 
 def _size(model: PreTrainedModel, context: int) -> dict[str, Any]:
     """What a record says of a model's size: parameters, what it carries while decoding, its feed-forward width."""
-    if isinstance(model, SheafStateForCausalLM):
-        config = model.config
-        counted = parameters(config)
-        embedding, active, carried, d_ff = counted.embedding, counted.active, state_bytes(config, context), config.d_ff
-    else:
-        embedding = model.get_input_embeddings().weight.numel()
-        carried, d_ff = 4 * peers.state_elements(model, context), getattr(model.config, "intermediate_size", 0)
-        active = sum(p.numel() for p in model.parameters()) - embedding
     total = sum(p.numel() for p in model.parameters())
+    if isinstance(model, SheafStateForCausalLM):
+        config, counted = model.config, parameters(model.config)
+        embedding, active, d_ff = counted.embedding, counted.active, config.d_ff
+        carried, elements = state_bytes(config, context), state_elements(config, context)
+    else:
+        embedding = model.get_input_embeddings().weight.numel()  # type: ignore[operator]
+        active, d_ff = total - embedding, getattr(model.config, "intermediate_size", 0)
+        elements = peers.state_elements(model, context)
+        carried = 4 * elements
     return {
         "parameters": {"non_embedding": total - embedding, "total": total, "active": active},
         "state_bytes": carried,
+        "state_elements": elements,
         "d_ff": d_ff,
     }
 

@@ -17,9 +17,14 @@ import yaml
 
 from sheafstate.errors import InputError
 
-__all__ = ["BASE", "Plan", "Run", "Study", "read_plan"]
+__all__ = ["BASE", "QUICK", "Plan", "Run", "Study", "read_plan"]
 
 BASE = "base"
+QUICK = Path(__file__).with_name("quick.yaml")
+"""The plan that comes with the package: every side, a few minutes each."""
+COLUMNS = ("d_ff", "state")
+"""What a table says of a side where the plan says nothing."""
+KNOWN_COLUMNS = ("parameters", "d_ff", "state", "elements", "speed")
 _NOT_OF_A_RUN = ("steps", "tune_steps", "learning_rates")
 """Parts of a task that say which runs there are, and nothing of a single one."""
 _FIELDS = {"name", "learning_rates", "tasks", "questions", "studies"}
@@ -77,6 +82,7 @@ class Plan:
         tasks: by name; ``model`` holds the base's fields of the configuration.
         sides: by name, the fields that differ from the task's model.
         studies: in the order in which they are run.
+        columns: what a table says of a side beside its figures.
     """
 
     name: str
@@ -84,6 +90,7 @@ class Plan:
     tasks: Mapping[str, Mapping[str, Any]]
     sides: Mapping[str, Mapping[str, Any]]
     studies: tuple[Study, ...]
+    columns: tuple[str, ...] = COLUMNS
 
     def tuning(self, task: str, side: str) -> list[Run]:
         """The short runs, one a learning rate, from which a side's rate is chosen."""
@@ -125,7 +132,7 @@ def read_plan(path: Path) -> Plan:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
-    if not isinstance(content, dict) or set(content) != _FIELDS:
+    if not isinstance(content, dict) or set(content) - {"columns"} != _FIELDS:
         raise InputError(f"{path} must have the parts {', '.join(sorted(_FIELDS))} and no others")
     try:
         sides = {BASE: {}} | {
@@ -138,7 +145,11 @@ def read_plan(path: Path) -> Plan:
         rates = tuple(float(rate) for rate in content["learning_rates"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not the plan of an experiment: {error!r}") from error
-    return Plan(str(content["name"]), rates, tasks, sides, studies)
+    columns = tuple(content.get("columns", COLUMNS))
+    unknown = [name for name in columns if name not in KNOWN_COLUMNS]
+    if unknown:
+        raise InputError(f"{path} asks for a column {unknown[0]!r}; there are {', '.join(KNOWN_COLUMNS)}")
+    return Plan(str(content["name"]), rates, tasks, sides, studies, columns)
 
 
 def _task(name: str, tasks: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sheafstate.benchmarks.experiments.plan import BASE, Plan, Study
 from sheafstate.benchmarks.experiments.rates import search_rate
 from sheafstate.benchmarks.experiments.records import Record
 from sheafstate.benchmarks.pages import markdown_table
 
-__all__ = ["tables"]
+__all__ = ["runs_of", "tables"]
 
 _NAMES = (
     (re.compile(r"^bits_per_byte_(\d+)$"), r"bits/byte at \1"),
@@ -19,36 +19,79 @@ _NAMES = (
 )
 
 
+POSITION = "nats_from_"
+"""How the names of figures by position begin."""
+
+COLUMNS: dict[str, tuple[str, Callable[[Record], str]]] = {
+    "parameters": ("parameters", lambda run: f"{run['parameters']['non_embedding']:,}"),
+    "d_ff": ("d_ff", lambda run: str(run["d_ff"])),
+    "state": ("state, KiB", lambda run: f"{run['state_bytes'] / 1024:,.0f}"),
+    "elements": ("state, numbers", lambda run: f"{run['state_elements']:,}"),
+    "speed": ("tokens/s", lambda run: f"{run['tokens_per_second']:,.0f}"),
+}
+"""What a table can say of a side: name → heading, and its cell from a record."""
+
+
 def tables(plan: Plan, records: Mapping[str, Record]) -> dict[str, str]:
-    """The table of every study of which something was run, by the study's name."""
-    drawn = {study.name: _table(plan, study, records) for study in plan.studies}
+    """The table of every study of which something was run, by the study's name.
+
+    Where nats were measured by place in the context, they stand in a table of their own, ``NAME, by position``.
+    """
+    drawn = {}
+    for study in plan.studies:
+        rows = {side: runs_of(plan, study, side, records) for side in study.sides}
+        rows = {side: runs for side, runs in rows.items() if runs}
+        drawn[study.name] = _table(plan, rows)
+        drawn[f"{study.name}, by position"] = _positions(rows)
     return {name: text for name, text in drawn.items() if text}
 
 
-def _table(plan: Plan, study: Study, records: Mapping[str, Record]) -> str:
-    rows = {side: _runs(plan, study, side, records) for side in study.sides}
-    rows = {side: runs for side, runs in rows.items() if runs}
-    figures = list(dict.fromkeys(name for runs in rows.values() for run in runs.values() for name in run["figures"]))
-    figures = [name for name in figures if name != "loss"]
+Rows = Mapping[str, Mapping[int, Record]]
+"""Side → seed → record."""
+
+
+def _figures(rows: Rows) -> list[str]:
+    """Names of what was measured, in the order of the records."""
+    return list(dict.fromkeys(name for runs in rows.values() for run in runs.values() for name in run["figures"]))
+
+
+def _positions(rows: Rows) -> str:
+    """Nats a token at the positions of a context, from each power of two to the next."""
+    figures = [name for name in _figures(rows) if name.startswith(POSITION)]
+    if not figures:
+        return ""
+    begins = [int(name.removeprefix(POSITION)) for name in figures]
+    head = ["side", *(f"from {begin:,}" for begin in begins)]
+    lines = [[side, *(_mean(runs, name) for name in figures)] for side, runs in rows.items()]
+    return markdown_table(head, lines, left=1)
+
+
+def _mean(runs: Mapping[int, Record], name: str) -> str:
+    values = [_value(run, name) for run in runs.values()]
+    return f"{statistics.fmean(values):.3f}"
+
+
+def _table(plan: Plan, rows: Rows) -> str:
+    figures = [name for name in _figures(rows) if name != "loss" and not name.startswith(POSITION)]
     if not figures:
         return ""
     compared = figures[:2]
     head = ["side", "lr", *map(_heading, figures)]
     if BASE in rows:
         head += [f"Δ {_heading(name)}" for name in compared]
-    head += ["d_ff", "state, KiB", "seeds"]
+    head += [COLUMNS[name][0] for name in plan.columns] + ["seeds"]
     lines = []
     for side, runs in rows.items():
         cells = [side, f"{_first(runs)['learning_rate']:g}"]
         cells += [_spread([_value(run, name) for run in runs.values()], name) for name in figures]
         if BASE in rows:
             cells += ["" if side == BASE else _difference(runs, rows[BASE], name) for name in compared]
-        cells += [str(_first(runs)["d_ff"]), f"{_first(runs)['state_bytes'] / 1024:,.0f}", f"{len(runs)}"]
+        cells += [COLUMNS[name][1](_first(runs)) for name in plan.columns] + [f"{len(runs)}"]
         lines.append(cells)
     return markdown_table(head, lines)
 
 
-def _runs(plan: Plan, study: Study, side: str, records: Mapping[str, Record]) -> dict[int, Record]:
+def runs_of(plan: Plan, study: Study, side: str, records: Mapping[str, Record]) -> dict[int, Record]:
     """Records of a side's runs that count, by seed."""
     _, rate = search_rate(plan.tuning(study.task, side), records)
     if rate is None:

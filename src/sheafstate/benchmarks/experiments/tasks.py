@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,8 +14,19 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from sheafstate.benchmarks.experiments.rows import DrawnRows
 from sheafstate.benchmarks.experiments.trainer import answer_logits
-from sheafstate.data import IGNORED, PackedRows, read_documents
-from sheafstate.data.synthetic import DENSE_RATES, DependencyLanguage, Examples, mqar
+from sheafstate.data import IGNORED, PackedRows, read_corpus, read_documents
+from sheafstate.data.synthetic import (
+    DENSE_RATES,
+    DependencyLanguage,
+    Examples,
+    dyck,
+    dyck_vocabulary,
+    induction,
+    mqar,
+    phone_book,
+    phone_book_vocabulary,
+    selective_copying,
+)
 from sheafstate.errors import InputError
 from sheafstate.evaluation import evaluate, nats_by_position
 from sheafstate.simulation import Relation
@@ -86,21 +97,19 @@ class TextTask:
     @classmethod
     def of(cls, spec: Mapping[str, Any], folder: Path) -> "TextTask":
         """Encode the text once, under ``folder``."""
-        names = {name: str(spec[name]) for name in ("train", "validation", "tokenizer")}
+        names = {name: str(spec[name]) for name in ("train", "validation", "tokenizer") if name in spec}
         place = folder / hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
         options = TrainingOptions(
             data=names["train"],
-            validation_data=names["validation"],
+            validation_data=names.get("validation"),
             tokenizer=names["tokenizer"],
             out=place,
             resume=True,
         )
         data = prepare_data(options, place)
         most = int(spec["measured_characters"])
-        validation, test = (
-            read_documents(str(spec[name]))[0][:most]
-            for name in ("validation", "test" if "test" in spec else "validation")
-        )
+        validation = read_corpus(names["train"], names.get("validation")).validation[0][:most]
+        test = read_documents(str(spec["test"]))[0][:most] if "test" in spec else validation
         contexts = tuple(spec["measured_contexts"])
         return cls(data, int(spec["context"]), contexts, validation, test, bool(spec.get("by_position", False)))
 
@@ -142,12 +151,15 @@ class DrawnTask:
         vocab_size: tokens of the language.
         draw: rows of the training form, from a number of rows and a seed.
         tests: what is measured on, by the name that its accuracy gets; the first also gives the loss.
+        measured_rows: rows of each test.
+        kinds: names of the kinds that targets have.
     """
 
     vocab_size: int
     draw: Callable[[int, int], Examples]
     tests: Mapping[str, Callable[[int, int], Examples]]
     measured_rows: int
+    kinds: tuple[str, ...] = ()
 
     def rows(self, count: int, seed: int) -> Dataset:
         """Fresh rows, none twice."""
@@ -157,7 +169,7 @@ class DrawnTask:
         """Accuracy of each test (and by kind of dependency), and the loss in nats a target."""
         figures: dict[str, float] = {}
         for name, draw in self.tests.items():
-            right, nats, kinds = _answers(model, draw, self.measured_rows)
+            right, nats, kinds = _answers(model, draw, self.measured_rows, self.kinds)
             figures.setdefault("loss", float(nats.mean()))
             figures[name] = float(right.mean())
             for kind, part in kinds.items():
@@ -169,7 +181,7 @@ class DrawnTask:
 
 @torch.no_grad()
 def _answers(
-    model: PreTrainedModel, draw: Callable[[int, int], Examples], rows: int
+    model: PreTrainedModel, draw: Callable[[int, int], Examples], rows: int, names: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """Whether each answer is right, its nats, and which answers are of each kind."""
     right, nats = [], []
@@ -186,7 +198,7 @@ def _answers(
     by_kind = {}
     if kinds:
         kind = np.concatenate(kinds)
-        by_kind = {str(name): kind == code for code, name in enumerate(Relation) if (kind == code).any()}
+        by_kind = {name: kind == code for code, name in enumerate(names) if (kind == code).any()}
     return np.concatenate(right), np.concatenate(nats), by_kind
 
 
@@ -207,13 +219,38 @@ def _dependencies(spec: Mapping[str, Any], folder: Path) -> DrawnTask:
         return lambda rows, seed: language.draw(rows, length, seed)
 
     tests = {f"accuracy_{t}": form(t) for t in spec["measured_contexts"]}
-    return DrawnTask(language.vocab_size, form(int(spec["context"])), tests, int(spec["measured_rows"]))
+    rows, kinds = int(spec["measured_rows"]), tuple(map(str, Relation))
+    return DrawnTask(language.vocab_size, form(int(spec["context"])), tests, rows, kinds)
 
+
+def _small(
+    draw: Callable[..., Examples], vocabulary: Callable[[Mapping[str, Any]], int], kinds: Sequence[str] = ()
+) -> Callable[[Mapping[str, Any], Path], DrawnTask]:
+    """A task whose part of the plan has the arguments of its function, ``form``, and those that differ in tests."""
+
+    def make(spec: Mapping[str, Any], folder: Path) -> DrawnTask:
+        form = dict(spec["form"])
+        tests = {"accuracy": form} | {f"accuracy_{name}": form | change for name, change in spec["measured"].items()}
+
+        def drawer(arguments: Mapping[str, Any]) -> Callable[[int, int], Examples]:
+            return lambda rows, seed: draw(rows, **arguments, seed=seed)
+
+        drawers = {name: drawer(arguments) for name, arguments in tests.items()}
+        return DrawnTask(vocabulary(form), drawer(form), drawers, int(spec["measured_rows"]), tuple(kinds))
+
+    return make
+
+
+DEPTHS = [f"depth_{depth}" for depth in range(1, 128)]
 
 KINDS: dict[str, Callable[[Mapping[str, Any], Path], Task]] = {
     "text": TextTask.of,
     "recall": _recall,
     "dependencies": _dependencies,
+    "induction": _small(induction, lambda form: form["vocab_size"]),
+    "copying": _small(selective_copying, lambda form: form["vocab_size"]),
+    "phone book": _small(phone_book, lambda form: phone_book_vocabulary(form["names"])),
+    "dyck": _small(dyck, lambda form: dyck_vocabulary(form["kinds"]), DEPTHS),
 }
 """Kind of task → what makes one from its part of the plan and a folder for encoded text."""
 

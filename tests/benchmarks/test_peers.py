@@ -1,0 +1,102 @@
+"""The peers are what they say: their sizes, what they carry, and a Mamba-2 by our scan that computes the same."""
+
+import pytest
+import torch
+from transformers import DynamicCache, Mamba2ForCausalLM
+
+from sheafstate.benchmarks.peers import PEERS, Shape, make_peer, mamba2_config, scan_with_ours, state_elements
+from sheafstate.errors import InputError
+
+SHAPE = Shape(vocab_size=64, width=64, layers=2, d_head=16, parameters=150_000)
+
+
+def non_embedding(model: torch.nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
+
+
+@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("wanted", [1_200_000, 4_000_000])
+def test_a_peer_has_the_parameters_that_are_wanted(name: str, wanted: int) -> None:
+    width = 128 if wanted < 2e6 else 192
+    with torch.device("meta"):
+        model = make_peer(name, Shape(4096, width, 6, 32, wanted))
+    assert abs(non_embedding(model) / wanted - 1) < 0.02
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_peer_carries_as_many_numbers_as_is_said(name: str) -> None:
+    model = make_peer(name, SHAPE).eval()
+    with torch.no_grad():
+        if name == "gated-delta-net":  # a model without any attention cannot say how long its cache is
+            cache = DynamicCache(config=model.config)
+            for layer in model.model.layers:
+                layer.linear_attn(torch.ones(1, 9, 64), cache=cache)
+        else:
+            cache = model(torch.ones(1, 9, dtype=torch.long), use_cache=True).cache
+    assert sum(tensor.numel() for tensor in tensors_in(cache)) == state_elements(model, 9)
+
+
+def tensors_in(cache: DynamicCache) -> list[torch.Tensor]:
+    found = []
+    for layer in cache.layers:
+        for value in vars(layer).values():
+            parts = (
+                value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else [value]
+            )
+            found += [part for part in parts if isinstance(part, torch.Tensor) and part.is_floating_point()]
+    return found
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_no_peer_sees_what_is_to_come(name: str) -> None:
+    torch.manual_seed(0)
+    model, ids = make_peer(name, SHAPE).eval(), torch.randint(64, (2, 40))
+    changed = ids.clone()
+    changed[:, 25:] = (changed[:, 25:] + 1) % 64
+    with torch.no_grad():
+        a, b = (model(given, use_cache=False).logits for given in (ids, changed))
+    torch.testing.assert_close(a[:, :25], b[:, :25], rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(a[:, 25:], b[:, 25:], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 5, 70])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_mamba_2_by_our_scan_computes_what_it_did(length: int, training: bool) -> None:
+    torch.manual_seed(length)
+    theirs = Mamba2ForCausalLM(mamba2_config(SHAPE)).train(training)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    ours = scan_with_ours(Mamba2ForCausalLM(theirs.config)).train(training)
+    ours.load_state_dict(theirs.state_dict())
+    ids, mask = torch.randint(64, (2, length)), torch.ones(2, length, dtype=torch.long)
+    mask[0, length // 2 + 1 :] = 0
+    for given in ({}, {"attention_mask": mask}):
+        losses = [m(ids, labels=ids, use_cache=False, **given).loss if length > 1 else None for m in (ours, theirs)]
+        logits = [m(ids, use_cache=False, **given).logits for m in (ours, theirs)]
+        torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-5)
+        if length > 1:
+            found = [
+                torch.autograd.grad(loss, list(m.parameters())) for loss, m in zip(losses, (ours, theirs), strict=True)
+            ]
+            for a, b in zip(*found, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6 + 1e-4 * float(b.abs().max()))
+
+
+def test_a_mamba_2_by_our_scan_still_decodes() -> None:
+    torch.manual_seed(0)
+    model, ids = make_peer("mamba2", SHAPE).eval(), torch.randint(64, (1, 12))
+    with torch.no_grad():
+        whole = model(ids, use_cache=False).logits
+        cache = model(ids[:, :7], use_cache=True).cache
+        last = [model(ids[:, at : at + 1], cache=cache, use_cache=True).logits for at in range(7, 12)]
+    torch.testing.assert_close(torch.cat(last, 1), whole[:, 7:], rtol=1e-3, atol=1e-4)
+
+
+def test_what_is_no_peer_or_has_no_room_is_refused() -> None:
+    with pytest.raises(InputError, match="must be one of llama, mamba2, gated-delta-net"):
+        make_peer("gpt", SHAPE)
+    for name in ("llama", "gated-delta-net"):
+        with pytest.raises(InputError, match=r"has .* parameters, over 1,000"):
+            make_peer(name, Shape(64, 64, 2, 16, 1000))

@@ -7,13 +7,13 @@ from rich.table import Table
 
 __all__ = ["length_table", "position_table"]
 
-POSITION = "nats_from_"
+POSITION, RELATION = "nats_from_", "site|"
 HEADINGS = {"bits_per_byte_": "bits/byte at ", "accuracy_": "% "}
 
 
 def length_table(study: dict[str, Any]) -> Table:
     """A row a side: what was measured, and what the side is made of."""
-    names = [name for name in _figures(study) if not name.startswith(POSITION) and name != "loss"]
+    names = [name for name in _figures(study) if not name.startswith((POSITION, RELATION)) and name != "loss"]
     table = Table(title=study["name"])
     table.add_column("side")
     for name in (*map(_heading, names), "parameters", "state, numbers", "lr", "tokens/s", "seeds"):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sheafstate.benchmarks.experiments.plan import BASE, Plan, Study
 from sheafstate.benchmarks.experiments.rates import search_rate
 from sheafstate.benchmarks.experiments.records import Record
+from sheafstate.benchmarks.experiments.relations import PREFIX, relation_table
 from sheafstate.benchmarks.pages import markdown_table
 
 __all__ = ["runs_of", "tables"]
@@ -35,7 +36,8 @@ COLUMNS: dict[str, tuple[str, Callable[[Record], str]]] = {
 def tables(plan: Plan, records: Mapping[str, Record]) -> dict[str, str]:
     """The table of every study of which something was run, by the study's name.
 
-    Where nats were measured by place in the context, they stand in a table of their own, ``NAME, by position``.
+    What was measured by place in the context, and of relations, stands in tables of its own: ``NAME, by position`` and
+    ``NAME, relations``.
     """
     drawn = {}
     for study in plan.studies:
@@ -43,6 +45,7 @@ def tables(plan: Plan, records: Mapping[str, Record]) -> dict[str, str]:
         rows = {side: runs for side, runs in rows.items() if runs}
         drawn[study.name] = _table(plan, rows)
         drawn[f"{study.name}, by position"] = _positions(rows)
+        drawn[f"{study.name}, relations"] = relation_table({side: _means(runs) for side, runs in rows.items()})
     return {name: text for name, text in drawn.items() if text}
 
 
@@ -66,13 +69,19 @@ def _positions(rows: Rows) -> str:
     return markdown_table(head, lines, left=1)
 
 
+def _means(runs: Mapping[int, Record]) -> dict[str, float]:
+    """Means over the seeds that have a figure."""
+    names = dict.fromkeys(name for run in runs.values() for name in run["figures"])
+    return {name: statistics.fmean(r["figures"][name] for r in runs.values() if name in r["figures"]) for name in names}
+
+
 def _mean(runs: Mapping[int, Record], name: str) -> str:
     values = [_value(run, name) for run in runs.values()]
     return f"{statistics.fmean(values):.3f}"
 
 
 def _table(plan: Plan, rows: Rows) -> str:
-    figures = [name for name in _figures(rows) if name != "loss" and not name.startswith(POSITION)]
+    figures = [name for name in _figures(rows) if name != "loss" and not name.startswith((POSITION, PREFIX))]
     if not figures:
         return ""
     compared = figures[:2]

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from sheafstate.benchmarks.experiments.relations import PREFIX, graph_relations, language_relations
 from sheafstate.benchmarks.experiments.rows import DrawnRows
 from sheafstate.benchmarks.experiments.trainer import answer_logits
 from sheafstate.data import IGNORED, PackedRows, read_corpus, read_documents
@@ -38,6 +40,8 @@ __all__ = ["KINDS", "Task", "make_task"]
 FRESH = 1_000_003
 """Seed of the examples that are measured on; no training run takes it."""
 ROWS_AT_A_TIME = 8
+GRAPH_TOKENS = 1024
+"""Tokens of an annotated text that are read."""
 NEAREST = 64
 """Positions of the first group when nats are measured by place."""
 
@@ -75,6 +79,8 @@ class TextTask:
         validation: the text by which a learning rate is chosen.
         test: the text that a run which counts is measured on.
         by_position: whether the nats a token are also measured by place in the longest window.
+        graphs: files of annotated texts whose links a model's relations are held against, by name.
+        graph_documents: texts of each.
     """
 
     data: RunData
@@ -83,6 +89,8 @@ class TextTask:
     validation: str
     test: str
     by_position: bool
+    graphs: Mapping[str, str]
+    graph_documents: int
 
     @property
     def vocab_size(self) -> int:
@@ -111,7 +119,16 @@ class TextTask:
         validation = read_corpus(names["train"], names.get("validation")).validation[0][:most]
         test = read_documents(str(spec["test"]))[0][:most] if "test" in spec else validation
         contexts = tuple(spec["measured_contexts"])
-        return cls(data, int(spec["context"]), contexts, validation, test, bool(spec.get("by_position", False)))
+        return cls(
+            data,
+            int(spec["context"]),
+            contexts,
+            validation,
+            test,
+            bool(spec.get("by_position", False)),
+            spec.get("graphs", {}),
+            int(spec.get("graph_documents", 0)),
+        )
 
     def rows(self, count: int, seed: int) -> Dataset:
         """Packed rows of the training text; they go round."""
@@ -128,6 +145,10 @@ class TextTask:
                 figures["loss"] = metrics.nats_per_token
         if self.by_position and not brief:
             figures |= self._by_position(model, document)
+        if not brief:
+            for name, path in self.graphs.items():
+                found = graph_relations(self.tokenizer, path, self.graph_documents, GRAPH_TOKENS, model)
+                figures |= {key.replace(PREFIX, f"{PREFIX}{name}: "): value for key, value in found.items()}
         return figures
 
     def _by_position(self, model: PreTrainedModel, document: str) -> dict[str, float]:
@@ -153,6 +174,7 @@ class DrawnTask:
         tests: what is measured on, by the name that its accuracy gets; the first also gives the loss.
         measured_rows: rows of each test.
         kinds: names of the kinds that targets have.
+        relations: what of the true relations a model's site holds, where that is asked for.
     """
 
     vocab_size: int
@@ -160,6 +182,7 @@ class DrawnTask:
     tests: Mapping[str, Callable[[int, int], Examples]]
     measured_rows: int
     kinds: tuple[str, ...] = ()
+    relations: Callable[[PreTrainedModel], dict[str, float]] | None = None
 
     def rows(self, count: int, seed: int) -> Dataset:
         """Fresh rows, none twice."""
@@ -176,7 +199,7 @@ class DrawnTask:
                 figures[f"{name}_{kind}"] = float(right[part].mean())
             if brief:
                 break
-        return figures
+        return figures if brief or self.relations is None else figures | self.relations(model)
 
 
 @torch.no_grad()
@@ -220,7 +243,10 @@ def _dependencies(spec: Mapping[str, Any], folder: Path) -> DrawnTask:
 
     tests = {f"accuracy_{t}": form(t) for t in spec["measured_contexts"]}
     rows, kinds = int(spec["measured_rows"]), tuple(map(str, Relation))
-    return DrawnTask(language.vocab_size, form(int(spec["context"])), tests, rows, kinds)
+    relations = None
+    if spec.get("relation_rows"):
+        relations = partial(language_relations, language, int(spec["relation_rows"]), int(spec["context"]), FRESH)
+    return DrawnTask(language.vocab_size, form(int(spec["context"])), tests, rows, kinds, relations)
 
 
 def _small(

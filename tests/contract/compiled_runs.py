@@ -57,7 +57,7 @@ RUNS = {"forward": forward, "train": train, "decode": decode}
 def main(name: str, run: str, backend: str, lengths: str, options: str) -> None:
     torch.set_num_threads(1)
     settings = json.loads(options)
-    model = make_model(name, torch.float32, num_layers=1, **settings.pop("config", {}))
+    model = make_model(name, torch.float32, **({"num_layers": 1} | settings.pop("config", {})))
     compiled = torch.compile(model, backend=backend, **settings)
     for length in json.loads(lengths):
         RUNS[run](model, compiled, length)

@@ -11,7 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from sheafstate.ops import constant
+from sheafstate.ops.banded import query_rotations
 from tests.variants import VARIANTS
 
 from .promises import Mutation, contract
@@ -27,6 +30,13 @@ COUNTS_TOKENS = Mutation(
     "torch.compiler.is_compiling()",
     "False",
     "a compiled graph counts each expert's tokens",
+)
+
+MADE_ANEW = Mutation(
+    "ops/__init__.py",
+    "return torch.compiler.assume_constant_result(_kept(function))",
+    "return torch.compiler.assume_constant_result(made_once(function))",
+    "a compiled graph gets a table anew for every layer",
 )
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +58,16 @@ def test_a_compiled_window_equals_the_eager_one_at_other_lengths() -> None:
 @contract(15, breaks=COUNTS_TOKENS)
 def test_the_compiled_mixture_is_one_graph_and_equals_the_eager_one() -> None:
     assert_compiled_equals_eager("mixture", "forward", "aot_eager", [21], fullgraph=True, dynamic=False)
+
+
+@contract(15, breaks=MADE_ANEW)
+def test_a_table_is_one_constant_for_all_layers_of_a_graph(monkeypatch) -> None:
+    """A graph refuses two constants of one name; a name is that of the code which made it."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    arguments = 4, 8, 10000.0, torch.float32, torch.device("cpu")
+    assert query_rotations(*arguments)[0] is query_rotations(*arguments)[0]
+    assert query_rotations.__code__.co_name == "query_rotations"
+    assert constant.__code__.co_name == "constant"
 
 
 @pytest.mark.slow
@@ -82,3 +102,11 @@ def test_every_kind_decodes_compiled(name) -> None:
 @every_variant
 def test_every_kind_trains_compiled_to_machine_code(name) -> None:
     assert_compiled_equals_eager(name, "train", "inductor", [40], dynamic=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1300)
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
+@contract(15)
+def test_several_layers_decode_compiled_to_machine_code() -> None:
+    assert_compiled_equals_eager("mixture", "decode", "inductor", [20], config={"num_layers": 3})

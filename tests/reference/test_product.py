@@ -73,6 +73,7 @@ def test_it_stays_away_from_other_types_casts_and_traces(calls, monkeypatch) -> 
         fake = linear_product(mode.from_tensor(x), mode.from_tensor(weight))
     assert fake.shape == (2, 1, 400)
     assert linear_product(x[:, :0], weight).shape == (2, 0, 400)
+    assert linear_product(x[0, 0], weight).shape == (400,)
     with monkeypatch.context() as patched:
         patched.setattr(torch.compiler, "is_compiling", lambda: True)
         linear_product(x, weight)

@@ -29,22 +29,37 @@ def cast(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def made_once(function: Callable[P, R]) -> Callable[P, R]:
     """A function of sizes, dtypes and devices whose tensors are kept; a compiled graph runs it, as sizes may vary."""
-    kept: Any = lru_cache(maxsize=64)(function)
+    kept = _kept(function)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        # under a dispatch mode tensors may be fakes, which nobody else may be given
-        if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
-            return function(*args, **kwargs)
-        made: R = kept(*args, **kwargs)
-        return made
+        return function(*args, **kwargs) if torch.compiler.is_compiling() else kept(*args, **kwargs)
 
     return call
 
 
 def made_constant(function: Callable[P, R]) -> Callable[P, R]:
-    """:func:`made_once` for sizes that a configuration fixes: the tensors are constants of a compiled graph."""
-    return torch.compiler.assume_constant_result(made_once(function))
+    """:func:`made_once` for sizes that a configuration fixes: the tensors are constants of a compiled graph.
+
+    They are kept while a graph is compiled too: two tensors made by one call in two layers would be two constants of
+    one name, which a graph refuses.
+    """
+    return torch.compiler.assume_constant_result(_kept(function))
+
+
+def _kept(function: Callable[P, R]) -> Callable[P, R]:
+    kept: Any = lru_cache(maxsize=64)(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if is_in_torch_dispatch_mode():  # tensors may be fakes there, which nobody else may be given
+            return function(*args, **kwargs)
+        made: R = kept(*args, **kwargs)
+        return made
+
+    # a compiled graph names a constant by the code that made it
+    call.__code__ = call.__code__.replace(co_name=function.__name__)
+    return call
 
 
 @made_constant

@@ -65,6 +65,7 @@ def _is_faster(x: Tensor, weight: Tensor) -> bool:
         and x.device.type == weight.device.type == "cpu"
         and type(weight) in (torch.Tensor, torch.nn.Parameter)
         and type(x) in (torch.Tensor, torch.nn.Parameter)
+        and x.dim() > 1
         and x.numel() > 0
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()

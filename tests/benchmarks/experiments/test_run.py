@@ -11,6 +11,7 @@ from sheafstate.benchmarks.experiments.__main__ import main
 from sheafstate.benchmarks.experiments.execute import execute, fitted_config
 from sheafstate.benchmarks.experiments.plan import Run
 from sheafstate.benchmarks.experiments.records import read_records
+from sheafstate.benchmarks.experiments.tasks import make_task
 from sheafstate.data import read_documents
 from sheafstate.errors import InputError
 
@@ -57,6 +58,33 @@ def test_every_kind_of_task_is_learned_and_measured(tmp_path: Path, kind: str) -
     other = execute(run_of(spec, seed=2), "full", tmp_path)
     assert other["figures"]["loss"] != first["figures"]["loss"]
     assert execute(run_of(spec), "tune", tmp_path)["figures"]["loss"] == first["figures"]["loss"]
+
+
+SMALL_TASKS = {
+    "induction": {"length": 16, "vocab_size": 8},
+    "copying": {"length": 24, "symbols": 4, "vocab_size": 8},
+    "phone book": {"entries": 3, "names": 3, "digits": 2, "queries": 1},
+    "dyck": {"length": 16, "kinds": 2, "depth": 3},
+}
+
+
+@pytest.mark.parametrize("kind", SMALL_TASKS)
+def test_small_tasks_are_learned_and_measured_in_other_forms_too(tmp_path: Path, kind: str) -> None:
+    form = SMALL_TASKS[kind]
+    change = {"longer": {"length": 32}} if "length" in form else {"longer": {"entries": 5}}
+    spec = {"kind": kind, "form": form, "context": 16, "rows": 2, "measured": change, "measured_rows": 3}
+    record = execute(run_of(spec), "full", tmp_path)
+    assert {"loss", "accuracy", "accuracy_longer", "accuracy_mean"} <= set(record["figures"])
+    assert ("accuracy_depth_1" in record["figures"]) == (kind == "dyck")
+
+
+def test_rows_of_recall_take_turns_with_several_numbers_of_pairs(tmp_path: Path) -> None:
+    spec = RECALL | {"pairs": [1, 2, 4], "measured": [[1, 16], [4, 16]]}
+    task = make_task(spec, tmp_path)
+    counts = {int((row["targets"] >= 0).sum()) for row in (task.rows(6, 0)[i] for i in range(6))}
+    assert counts == {1, 2, 4}
+    figures = execute(run_of(spec), "full", tmp_path)["figures"]
+    assert figures["accuracy_mean"] == (figures["accuracy_1_in_16"] + figures["accuracy_4_in_16"]) / 2
 
 
 def test_a_loss_that_is_no_number_leaves_a_record_without_figures(tmp_path: Path) -> None:

@@ -20,14 +20,15 @@ PEER = {"peer": "llama", "width": 32, "layers": 1, "d_head": 16, "parameters": 2
 @pytest.mark.parametrize("path", [QUICK, ROOT / "experiments" / "compare.yaml"], ids=["quick", "compare"])
 def test_every_side_of_the_plans_is_as_large_as_the_base_and_of_its_task_alone(path: Path) -> None:
     plan = read_plan(path)
-    for task in plan.tasks:
-        for side in plan.sides:
-            run = plan.full(task, side, 0.001, 0)
+    for study in plan.studies:
+        for side in study.sides:
+            run = plan.full(study.task, side, 0.001, 0)
             model = make_model(run.model, 4096)
             size = sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
             assert abs(size / run.model["parameters"] - 1) < 0.02, side
             assert ("preset" in run.model) == ("peer" not in run.model)
     assert {side for study in plan.studies for side in study.sides} == set(plan.sides)
+    assert "peers/gated-delta-net" in plan.sides
 
 
 def records_of(folder: Path) -> tuple[Record, Record]:

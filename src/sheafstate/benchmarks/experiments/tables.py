@@ -17,6 +17,7 @@ _NAMES = (
     (re.compile(r"^accuracy_(\d+)_in_(\d+)$"), r"\1 pairs in \2, %"),
     (re.compile(r"^accuracy_(\d+)_(\w+)$"), r"\2 at \1, %"),
     (re.compile(r"^accuracy_(\d+)$"), r"all at \1, %"),
+    (re.compile(r"^accuracy_mean$"), "mean, %"),
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol
 
 import numpy as np
@@ -189,7 +190,7 @@ class DrawnTask:
         return DrawnRows(lambda number: self.draw(1, number), count, seed)
 
     def measure(self, model: PreTrainedModel, brief: bool) -> dict[str, float]:
-        """Accuracy of each test (and by kind of dependency), and the loss in nats a target."""
+        """Accuracy of each test (and by kind of dependency), their mean, and the loss in nats a target."""
         figures: dict[str, float] = {}
         for name, draw in self.tests.items():
             right, nats, kinds = _answers(model, draw, self.measured_rows, self.kinds)
@@ -199,6 +200,8 @@ class DrawnTask:
                 figures[f"{name}_{kind}"] = float(right[part].mean())
             if brief:
                 break
+        if len(self.tests) > 1 and not brief:
+            figures["accuracy_mean"] = fmean(figures[name] for name in self.tests)
         return figures if brief or self.relations is None else figures | self.relations(model)
 
 
@@ -226,12 +229,14 @@ def _answers(
 
 
 def _recall(spec: Mapping[str, Any], folder: Path) -> DrawnTask:
-    vocabulary, length, pairs = int(spec["vocab_size"]), int(spec["context"]), int(spec["pairs"])
+    """``pairs`` is a number, or several that rows take turns with."""
+    vocabulary, length = int(spec["vocab_size"]), int(spec["context"])
+    pairs = spec["pairs"] if isinstance(spec["pairs"], list) else [spec["pairs"]]
 
-    def form(pairs: int, length: int) -> Callable[[int, int], Examples]:
-        return lambda rows, seed: mqar(rows, length, pairs, vocabulary, seed)
+    def form(pairs: Sequence[int], length: int) -> Callable[[int, int], Examples]:
+        return lambda rows, seed: mqar(rows, length, int(pairs[seed % len(pairs)]), vocabulary, seed)
 
-    tests = {f"accuracy_{n}_in_{t}": form(n, t) for n, t in spec["measured"]}
+    tests = {f"accuracy_{n}_in_{t}": form([n], t) for n, t in spec["measured"]}
     return DrawnTask(vocabulary, form(pairs, length), tests, int(spec["measured_rows"]))
 
 

@@ -57,8 +57,8 @@ def _kept(function: Callable[P, R]) -> Callable[P, R]:
         made: R = kept(*args, **kwargs)
         return made
 
-    # a compiled graph names a constant by the code that made it
-    call.__code__ = call.__code__.replace(co_name=function.__name__)
+    named: Any = call  # a compiled graph names a constant by the code that made it
+    named.__code__ = named.__code__.replace(co_name=function.__name__)
     return call
 
 

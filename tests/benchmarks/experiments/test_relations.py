@@ -66,6 +66,8 @@ def test_far_links_of_texts_are_held_by_the_same_word_and_learned_ones_are_told(
     assert graph_relations(tokenizer, path, 1, 400, llama).keys() == figures.keys()
     mamba = make_peer("mamba2", Shape(len(tokenizer), 64, 1, 8, 50_000))
     assert graph_relations(tokenizer, path, 1, 400, mamba) == {}
+    complete = model_of(vocab_size=len(tokenizer), heads={"local": 1}, site="complete")
+    assert graph_relations(tokenizer, path, 1, 400, complete) == {}
 
 
 def test_attention_is_the_most_of_any_head_and_the_model_stays_as_it_was() -> None:

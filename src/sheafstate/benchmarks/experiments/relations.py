@@ -76,7 +76,8 @@ def graph_relations(
     """What a model's strongest far relations hold of the links between words of texts that were annotated.
 
     Only links over more than :data:`WINDOW` words count, and every word has at most :data:`DEGREE` relations that far:
-    of ours those of most weight in any layer and head, of a Llama those of most attention. Nothing for other models.
+    of ours those of most weight in any layer and head, of a Llama those of most attention. Nothing for other models, nor
+    for ours over the complete site, whose relations are too many to list: a Llama stands for them.
 
     Args:
         tokenizer: of the model.
@@ -85,7 +86,7 @@ def graph_relations(
         tokens: of each document, from its beginning.
         model: the model.
     """
-    if not isinstance(model, (SheafStateForCausalLM, LlamaForCausalLM)):
+    if not isinstance(model, (SheafStateForCausalLM, LlamaForCausalLM)) or _reads_everything(model):
         return {}
     named: dict[str, list[EdgeList]] = {}
     truths, rng = [], np.random.default_rng(0)
@@ -111,6 +112,10 @@ def graph_relations(
     for name, made in named.items():
         figures |= _named(name, made, truths)
     return figures
+
+
+def _reads_everything(model: PreTrainedModel) -> bool:
+    return isinstance(model, SheafStateForCausalLM) and model.config.site == "complete"
 
 
 @torch.no_grad()

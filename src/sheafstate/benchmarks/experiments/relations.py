@@ -76,8 +76,8 @@ def graph_relations(
     """What a model's strongest far relations hold of the links between words of texts that were annotated.
 
     Only links over more than :data:`WINDOW` words count, and every word has at most :data:`DEGREE` relations that far:
-    of ours those of most weight in any layer and head, of a Llama those of most attention. Nothing for other models, nor
-    for ours over the complete site, whose relations are too many to list: a Llama stands for them.
+    of ours those of most weight in any layer and head, of a Llama those of most attention. Nothing for other models,
+    nor for ours over the complete site, whose relations are too many to list: a Llama stands for them.
 
     Args:
         tokenizer: of the model.

@@ -274,7 +274,7 @@ def state_bytes(config: SheafStateConfig, context: int, dtype_bytes: int = 4) ->
 def state_elements(config: SheafStateConfig, context: int) -> int:
     """Numbers carried while decoding one row, whatever their types: every slot, count and place is one.
 
-    It is what sizes of state are compared by where dtypes differ. The mask of the complete site, a bit a position, is
+    It is what sizes of state are compared by where dtypes differ. The mask of the complete site, a byte a position, is
     counted in eights.
     """
     return state_bytes(config, context, INTEGER) // INTEGER

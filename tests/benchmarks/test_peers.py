@@ -6,6 +6,7 @@ from transformers import DynamicCache, Mamba2ForCausalLM
 
 from sheafstate.benchmarks.peers import PEERS, Shape, make_peer, mamba2_config, scan_with_ours, state_elements
 from sheafstate.errors import InputError
+from sheafstate.training.trainer import decaying_parameters
 
 SHAPE = Shape(vocab_size=64, width=64, layers=2, d_head=16, parameters=150_000)
 
@@ -94,9 +95,35 @@ def test_a_mamba_2_by_our_scan_still_decodes() -> None:
     torch.testing.assert_close(torch.cat(last, 1), whole[:, 7:], rtol=1e-3, atol=1e-4)
 
 
+def test_heads_of_a_gated_delta_net_remember_at_first() -> None:
+    """A step's decay is exp(-A softplus(dt)); transformers begins dt at 1, and nothing would outlive a token."""
+    torch.manual_seed(0)
+    model = make_peer("gated-delta-net", Shape(64, 128, 8, 16, 1_500_000))
+    mixers = [layer.linear_attn for layer in model.model.layers]
+    decay = torch.cat([(-m.A_log.exp() * torch.nn.functional.softplus(m.dt_bias)).exp() for m in mixers])
+    assert decay.median() > 0.7
+    steps = torch.cat([torch.nn.functional.softplus(m.dt_bias) for m in mixers])
+    assert 0.999e-3 < steps.min() < steps.max() < 0.1001
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_weight_decay_shrinks_matrices_alone(name: str) -> None:
+    model = make_peer(name, SHAPE)
+    shrunk = decaying_parameters(model)
+    assert all(dict(model.named_parameters())[parameter].ndim == 2 for parameter in shrunk)
+    assert sum(parameter.endswith("proj.weight") for parameter in shrunk) > 1
+
+
 def test_what_is_no_peer_or_has_no_room_is_refused() -> None:
     with pytest.raises(InputError, match="must be one of llama, mamba2, gated-delta-net"):
         make_peer("gpt", SHAPE)
     for name in ("llama", "gated-delta-net"):
         with pytest.raises(InputError, match=r"has .* parameters, over 1,000"):
             make_peer(name, Shape(64, 64, 2, 16, 1000))
+        with pytest.raises(InputError, match="number of layers"):
+            make_peer(name, Shape(64, 64, 0, 16, 100_000))
+    for wrong in ((64, 0, 2, 16, 9), (64, 16, 2, 32, 9), (64, 16, 2, 8, "9"), (64, 16, -1, 8, 9)):
+        with pytest.raises(InputError, match="peer"):
+            Shape(*wrong)
+    with pytest.raises(InputError, match="multiple of 32"):
+        make_peer("mamba2", Shape(64, 48, 0, 16, 100_000))

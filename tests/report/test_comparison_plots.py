@@ -29,7 +29,7 @@ def test_what_there_is_data_for_is_drawn(tmp_path: Path) -> None:
         "nats_from_0": [5.0],
         "nats_from_64": [4],
     }
-    recall = {"loss": [1.0], "accuracy_4_in_64": [1.0], "accuracy_8_in_64": [0.5]}
+    recall = {"loss": [1.0], "accuracy_4_in_64": [1.0], "accuracy_8_in_64": [0.5], "accuracy_mean": [0.75]}
     studies = [
         {"name": "On text, seed 0", "context": 512, "sides": [side("base", text), side("peers/llama", text)]},
         {"name": "Recall", "sides": [side("base", recall), side("site/window", recall)]},

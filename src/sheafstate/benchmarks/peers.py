@@ -6,12 +6,14 @@ delta net has, as its authors have it, keys of three quarters of the width in al
 convolution of four taps, a gate behind it, and a feed-forward part that fits.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional
 from transformers import (
     LlamaConfig,
@@ -33,6 +35,8 @@ MOST_POSITIONS = 2**20
 STATE_SIZES = range(64, 161, 8)
 """Sizes of Mamba-2's state among which the one is chosen that comes nearest to the number of parameters."""
 MAMBA_HEAD = 64
+STEPS = (1e-3, 0.1)
+"""Between these the first step sizes of a gated delta net are drawn, evenly by their logarithms."""
 NO_MARKS: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 
 
@@ -53,6 +57,13 @@ class Shape:
     layers: int
     d_head: int
     parameters: int
+
+    def __post_init__(self) -> None:
+        sizes = (self.vocab_size, self.width, self.d_head, self.parameters)
+        if any(not isinstance(n, int) or n < 1 for n in sizes) or self.d_head > self.width:
+            raise InputError(f"a peer needs a width, a smaller width of a head, and a number of parameters: {self}")
+        if not isinstance(self.layers, int) or self.layers < 0:
+            raise InputError(f"the layers of a peer must be a number, not {self.layers!r}")
 
 
 def llama_config(shape: Shape, d_ff: int | None = None) -> LlamaConfig:
@@ -85,6 +96,8 @@ def llama_config(shape: Shape, d_ff: int | None = None) -> LlamaConfig:
 def mamba2_config(shape: Shape) -> Mamba2Config:
     """A Mamba-2 whose depth and state size bring it to the number of parameters."""
     width, inner, heads = shape.width, 2 * shape.width, 2 * shape.width // MAMBA_HEAD
+    if inner % MAMBA_HEAD:
+        raise InputError(f"the width of a Mamba-2 must be a multiple of {MAMBA_HEAD // 2}, not {width}")
 
     def layer(state: int) -> int:
         convolved = inner + 2 * state
@@ -136,6 +149,8 @@ def gated_delta_net_config(shape: Shape) -> Qwen3NextConfig:
 
 def _fitted(shape: Shape, rest: int, one: int, what: str) -> int:
     """The feed-forward width with which ``rest`` comes nearest to the parameters, each unit costing ``one``."""
+    if not shape.layers:
+        raise InputError(f"{what} needs a number of layers")
     d_ff = round((shape.parameters - rest) / one)
     if d_ff < 1:
         raise InputError(f"{what} of {shape.layers} layers has {rest:,} parameters, over {shape.parameters:,}")
@@ -146,10 +161,25 @@ def _mamba2(shape: Shape) -> PreTrainedModel:
     return scan_with_ours(Mamba2ForCausalLM(mamba2_config(shape)))
 
 
+def _gated_delta_net(shape: Shape) -> PreTrainedModel:
+    """With steps that begin as in Mamba-2, from a thousandth to a tenth, as its authors draw them.
+
+    Transformers begins them at softplus(1), with which nearly every head forgets within a token.
+    """
+    model = Qwen3NextForCausalLM(gated_delta_net_config(shape))
+    least, most = map(math.log, STEPS)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            bias = layer.linear_attn.dt_bias
+            dt = torch.exp(torch.rand(bias.shape) * (most - least) + least)
+            bias.copy_(dt + torch.log(-torch.expm1(-dt)))
+    return model
+
+
 PEERS: dict[str, Callable[[Shape], PreTrainedModel]] = {
     "llama": lambda shape: LlamaForCausalLM(llama_config(shape)),
     "mamba2": _mamba2,
-    "gated-delta-net": lambda shape: Qwen3NextForCausalLM(gated_delta_net_config(shape)),
+    "gated-delta-net": _gated_delta_net,
 }
 """Name of a peer → how to make it, with random weights, from a shape."""
 
@@ -163,6 +193,9 @@ def make_peer(name: str, shape: Shape) -> PreTrainedModel:
     if name not in PEERS:
         raise InputError(f"a peer must be one of {', '.join(PEERS)}, not {name!r}")
     model: PreTrainedModel = PEERS[name](shape)
+    for module in model.modules():
+        if isinstance(module, nn.Conv1d):  # a vector of taps a channel, which nobody decays
+            setattr(module.weight, "_no_weight_decay", True)  # noqa: B010
     return model
 
 
@@ -184,7 +217,7 @@ def state_elements(model: PreTrainedModel, context: int) -> int:
 def scan_with_ours(model: Mamba2ForCausalLM) -> Mamba2ForCausalLM:
     """Let a Mamba-2 read by our scan where it has no cache, so that it is not held back by its path for CPUs.
 
-    The functions are the same (``tests/reference/test_peers_scan.py``). The model is changed and returned.
+    The functions are the same (``tests/benchmarks/test_peers.py``). The model is changed and returned.
     """
     for mixer in model.modules():
         if isinstance(mixer, Mamba2Mixer):

@@ -55,13 +55,15 @@ def compare_command(
     if workers < 1 or (minutes is not None and minutes < 0):
         raise InputError("--workers must be at least 1 and --minutes not negative")
     path = _plan_path(plan, quick)
-    summary = _compare(path, records or out / RECORDS, out, workers, minutes, dry)
+    summary, failure = _compare(path, records or out / RECORDS, out, workers, minutes, dry)
     from sheafstate.report.comparison_plots import draw_comparison
     from sheafstate.training.files import write_json
 
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / FILE, summary)
     written = [out / FILE, *draw_comparison(out)]
+    if failure is not None:
+        raise failure
     if as_json:
         import json
 
@@ -84,27 +86,33 @@ def _plan_path(plan: Path | None, quick: bool) -> Path:
     return QUICK
 
 
-def _compare(path: Path, records: Path, out: Path, workers: int, minutes: float | None, dry: bool) -> dict[str, Any]:
+def _compare(
+    path: Path, records: Path, out: Path, workers: int, minutes: float | None, dry: bool
+) -> tuple[dict[str, Any], InputError | None]:
+    """The summary, and why a training failed if one did: what the others found is written all the same."""
     from sheafstate.benchmarks.experiments.plan import read_plan
     from sheafstate.benchmarks.experiments.pool import missing, run_missing
     from sheafstate.benchmarks.experiments.records import read_records
     from sheafstate.benchmarks.experiments.summary import summarize
 
     console = Console(stderr=True)
-    plan = read_plan(path)
+    plan, failure = read_plan(path), None
     if dry:
         _list(console, plan, [str(job) for job in missing(plan, read_records(records))])
     else:
-        with console.status("training; each finished run is told"):
-            run_missing(
-                lambda: read_plan(path),
-                records,
-                out / WORK,
-                workers=workers,
-                seconds=None if minutes is None else 60 * minutes,
-                say=lambda line: console.print(line, highlight=False, soft_wrap=True),
-            )
-    return summarize(plan, read_records(records))
+        try:
+            with console.status("training; each finished run is told"):
+                run_missing(
+                    lambda: read_plan(path),
+                    records,
+                    out / WORK,
+                    workers=workers,
+                    seconds=None if minutes is None else 60 * minutes,
+                    say=lambda line: console.print(line, highlight=False, soft_wrap=True),
+                )
+        except InputError as error:
+            failure = error
+    return summarize(plan, read_records(records)), failure
 
 
 def _list(console: Console, plan: "Plan", jobs: list[str]) -> None:

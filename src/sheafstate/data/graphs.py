@@ -63,7 +63,7 @@ def read_graphs(path: str | Path, split: str | None = None) -> Iterator[TextGrap
                 except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
                     raise InputError(f"line {number} of {path} is no text with relations: {error}") from error
                 yield graph
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
 
 

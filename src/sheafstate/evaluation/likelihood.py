@@ -22,7 +22,12 @@ from sheafstate.data import IGNORED, TokenStream, WindowBatch, Windows
 from sheafstate.errors import InputError
 from sheafstate.evaluation.metrics import Metrics
 
-__all__ = ["carries_state", "evaluate", "log_likelihoods", "nats_by_position"]
+__all__ = ["NotFiniteError", "carries_state", "evaluate", "log_likelihoods", "nats_by_position"]
+
+
+class NotFiniteError(InputError):
+    """A model's predictions are no numbers."""
+
 
 _Part = tuple[np.ndarray, torch.Tensor]
 """Numbers of documents, and for each the nats and tokens of a piece of it: shapes (rows,) and (rows, 2), float64."""
@@ -150,7 +155,7 @@ def nats_by_position(
 
 def _check_finite(scores: torch.Tensor) -> None:
     if not scores.isfinite().all():
-        raise InputError(
+        raise NotFiniteError(
             "the model's predictions are not finite numbers: its weights are damaged or the text is too much"
         )
 

@@ -19,7 +19,7 @@ Side = dict[str, Any]
 
 FILE = "comparison.json"
 DPI = 95
-LENGTH, POSITION, RECALL = "bits_per_byte_", "nats_from_", "accuracy"
+LENGTH, POSITION, RECALL, MEAN = "bits_per_byte_", "nats_from_", "accuracy", "accuracy_mean"
 PEERS = {
     "llama": site_colour("dense"),
     "mamba2": type_colour("topic"),
@@ -100,8 +100,7 @@ def _by_state(study: Study) -> Figure | None:
     figure = new_figure(6.4, 4.2)
     axes, some = figure.subplots(), False
     for number, side in enumerate(study["sides"]):
-        seeds = [v for name, v in side["figures"].items() if name.startswith(RECALL)]
-        values = [value for figures in seeds for value in figures if value is not None]
+        values = [value for value in _overall(side["figures"]) if value is not None]
         if not values or not side.get("state_elements"):
             continue
         some = True
@@ -113,6 +112,12 @@ def _by_state(study: Study) -> Figure | None:
     axes.set_xscale("log")
     _finish(axes, "Accuracy against the state carried while decoding", "numbers of state", "accuracy, %")
     return figure
+
+
+def _overall(figures: dict[str, list[float | None]]) -> list[float | None]:
+    """The mean accuracy where there are several tests, else the only one there is."""
+    single = [values for name, values in figures.items() if name.startswith(RECALL)]
+    return figures.get(MEAN, single[0] if len(single) == 1 else [])
 
 
 def _label(name: str) -> str:

@@ -1,5 +1,8 @@
 """The loss that is computed a few positions at a time is the model's own."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -9,6 +12,13 @@ from sheafstate.benchmarks.experiments import loss
 from sheafstate.benchmarks.experiments.loss import readout_loss
 from sheafstate.benchmarks.experiments.trainer import ExperimentTrainer
 from tests.variants import make_model
+
+
+def bare_trainer() -> ExperimentTrainer:
+    """One that can compute a loss, and nothing else; in the types that its tensors have."""
+    trainer = ExperimentTrainer.__new__(ExperimentTrainer)
+    trainer.accelerator = SimpleNamespace(autocast=nullcontext)
+    return trainer
 
 
 @pytest.mark.parametrize("positions", [1, 7, 100])
@@ -44,7 +54,7 @@ def test_it_is_the_loss_of_the_model() -> None:
     ids = torch.randint(model.config.vocab_size, (2, 24))
     labels = ids.clone()
     labels[0, :5] = -100
-    trainer = ExperimentTrainer.__new__(ExperimentTrainer)
+    trainer = bare_trainer()
     ours = trainer.compute_loss(model, {"input_ids": ids, "labels": labels})
     whole = model(input_ids=ids, labels=labels, use_cache=False).loss
     torch.testing.assert_close(ours, whole)
@@ -54,7 +64,7 @@ def test_it_is_the_loss_of_the_model() -> None:
 
 def test_the_load_of_the_experts_is_balanced_too() -> None:
     ids = torch.randint(16, (2, 24))
-    trainer, routers = ExperimentTrainer.__new__(ExperimentTrainer), []
+    trainer, routers = bare_trainer(), []
     for weight in (0.0, 1.0):
         model = make_model("mixture", router_aux_loss_coef=weight).train()
         gradients = gradients_of(model, trainer.compute_loss(model, {"input_ids": ids, "targets": ids}))

@@ -127,6 +127,12 @@ def test_the_key_follows_from_the_work_and_not_from_its_name(tmp_path: Path) -> 
         ({"questions": {"memory": 3}}, "is not the plan of an experiment"),
         ({"learning_rates": ["fast"]}, "is not the plan of an experiment"),
         ({"more": 1}, "must have the parts"),
+        ({"learning_rates": []}, "has no learning rate"),
+        ({"questions": {"memory": {"none": 3}, "window": {"8": {}}}}, "is not the plan of an experiment"),
+        ({"questions": {"peers": {"llama": {"peer": "llama"}}}}, "is not the plan of an experiment: KeyError"),
+        ({"columns": ["colour"]}, "asks for a column 'colour'"),
+        ({"tasks": {"short": CONTENT["tasks"]["short"] | {"tune_steps": 4}}}, "more steps than tune_steps"),
+        ({"tasks": {"short": CONTENT["tasks"]["short"] | {"learning_rates": 0.1}}}, "is not the plan of an experiment"),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused_in_a_sentence(

@@ -85,6 +85,7 @@ def test_runs_keep_relations_and_tables_show_them(tmp_path: Path) -> None:
     record = execute(run_of(DEPENDENCIES | {"relation_rows": 2}), "full", tmp_path)
     assert "site|licensed|coverage_local" in record["figures"]
     spec = text_spec(tmp_path) | {"graphs": {"mine": str(graphs(tmp_path))}, "graph_documents": 1}
+    spec |= {"context": 300, "measured_contexts": [300]}  # of a text as much is read as of a row
     text = execute(run_of(spec), "full", tmp_path)
     assert text["figures"]["site|mine: same word|coverage"] == 1.0
     table = relation_table({"base": record["figures"], "other": {"loss": 1.0}}).splitlines()

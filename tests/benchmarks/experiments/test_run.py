@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from sheafstate.accounting import parameters
+from sheafstate.benchmarks.experiments import tasks
 from sheafstate.benchmarks.experiments.__main__ import main
 from sheafstate.benchmarks.experiments.execute import execute, fitted_config
 from sheafstate.benchmarks.experiments.plan import Run
@@ -14,6 +16,7 @@ from sheafstate.benchmarks.experiments.records import read_records
 from sheafstate.benchmarks.experiments.tasks import make_task
 from sheafstate.data import read_documents
 from sheafstate.errors import InputError
+from sheafstate.evaluation import NotFiniteError
 
 MODEL = {"preset": "tiny", "num_layers": 1, "d_model": 32, "d_head": 16}
 
@@ -72,7 +75,10 @@ SMALL_TASKS = {
 def test_small_tasks_are_learned_and_measured_in_other_forms_too(tmp_path: Path, kind: str) -> None:
     form = SMALL_TASKS[kind]
     change = {"longer": {"length": 32}} if "length" in form else {"longer": {"entries": 5}}
-    spec = {"kind": kind, "form": form, "context": 16, "rows": 2, "measured": change, "measured_rows": 3}
+    context = {"phone book": 3 * 4 + 5}.get(kind, form.get("length"))
+    spec = {"kind": kind, "form": form, "context": context, "rows": 2, "measured": change, "measured_rows": 3}
+    with pytest.raises(InputError, match=f"have {context} tokens"):
+        make_task(spec | {"context": 9}, tmp_path)
     record = execute(run_of(spec), "full", tmp_path)
     assert {"loss", "accuracy", "accuracy_longer", "accuracy_mean"} <= set(record["figures"])
     assert ("accuracy_depth_1" in record["figures"]) == (kind == "dyck")
@@ -92,6 +98,47 @@ def test_a_loss_that_is_no_number_leaves_a_record_without_figures(tmp_path: Path
     record = execute(run_of(RECALL, model=model), "tune", tmp_path)
     assert record["figures"] == {}
     assert record["losses"][-1][1] is None
+
+
+def test_predictions_that_are_no_numbers_leave_a_record_without_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*arguments: object, **options: object) -> None:
+        raise NotFiniteError("no numbers")
+
+    monkeypatch.setattr(tasks, "evaluate", lost)
+    assert execute(run_of(text_spec(tmp_path)), "tune", tmp_path)["figures"] == {}
+
+
+@pytest.mark.parametrize(
+    "model", [MODEL, {"peer": "llama", "width": 32, "layers": 1, "d_head": 16, "parameters": 20_000}]
+)
+@pytest.mark.parametrize("bf16", [False, True])
+def test_products_are_in_the_type_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bf16: bool, model: dict[str, Any]
+) -> None:
+    """The loss is computed from the model's body, which the Trainer does not wrap."""
+    seen = set()
+    through = torch.nn.functional.silu
+
+    def noting(x: torch.Tensor, *rest: object, **options: object) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            seen.add(torch.is_autocast_enabled("cpu"))
+        return through(x, *rest, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "silu", noting)
+    execute(run_of(RECALL | {"bf16": bf16}, model=model), "tune", tmp_path)
+    assert seen == {bf16}
+
+
+def test_texts_that_peers_would_join_and_graphs_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    spec = text_spec(tmp_path)
+    with pytest.raises(InputError, match="cannot be read"):
+        make_task(spec | {"graphs": {"mine": str(tmp_path / "none.jsonl")}}, tmp_path)
+    several = tmp_path / "several.jsonl"
+    several.write_text('{"text": "one text"}\n{"text": "another"}\n', encoding="utf-8")
+    with pytest.raises(InputError, match="several documents"):
+        make_task(spec | {"train": str(several)}, tmp_path / "other")
 
 
 def test_sides_are_brought_to_the_same_parameters() -> None:

@@ -17,6 +17,7 @@ from sheafstate.benchmarks.experiments.tasks import Task, make_task
 from sheafstate.benchmarks.experiments.trainer import fit
 from sheafstate.config import SheafStateConfig
 from sheafstate.errors import InputError
+from sheafstate.evaluation import NotFiniteError
 from sheafstate.modeling import SheafStateForCausalLM
 from sheafstate.training.export import describe_machine
 
@@ -58,7 +59,7 @@ def execute(run: Run, phase: str, folder: Path) -> dict[str, Any]:
         phase: ``tune`` for a short run by which a learning rate is chosen, ``full`` for one that counts.
         folder: for encoded text and what the Trainer writes.
     """
-    machine = describe_machine()
+    machine, context = describe_machine(), int(run.spec["context"])
     set_seed(run.seed)
     task = make_task(run.spec, folder / "data")
     model = make_model(run.model, task.vocab_size)
@@ -76,7 +77,7 @@ def execute(run: Run, phase: str, folder: Path) -> dict[str, Any]:
     )
     seconds = time.perf_counter() - started
     figures = {} if losses[-1][1] is None else _measure(model.eval(), task, phase)
-    tokens = run.steps * batch * int(run.spec["context"])
+    tokens = run.steps * batch * context
     return {
         "key": run.key,
         **asdict(run),
@@ -86,7 +87,7 @@ def execute(run: Run, phase: str, folder: Path) -> dict[str, Any]:
         "tokens": tokens,
         "seconds": round(seconds, 2),
         "tokens_per_second": round(tokens / seconds, 1),
-        **_size(model, int(run.spec["context"])),
+        **_size(model, context),
         **machine,
     }
 
@@ -99,11 +100,12 @@ def make_model(fields: Mapping[str, Any], vocab_size: int) -> PreTrainedModel:
     """
     if "peer" not in fields:
         return SheafStateForCausalLM(fitted_config(fields, vocab_size))
-    shape = {name: value for name, value in fields.items() if name != "peer"}
+    given = {name: value for name, value in fields.items() if name != "peer"}
     try:
-        return peers.make_peer(fields["peer"], peers.Shape(vocab_size, **shape))
+        shape = peers.Shape(vocab_size, **given)
     except TypeError as error:
         raise InputError(f"the shape of a peer is width, layers, d_head and parameters: {error}") from error
+    return peers.make_peer(fields["peer"], shape)
 
 
 def _size(model: PreTrainedModel, context: int) -> dict[str, Any]:
@@ -128,5 +130,8 @@ def _size(model: PreTrainedModel, context: int) -> dict[str, Any]:
 
 def _measure(model: PreTrainedModel, task: Task, phase: str) -> dict[str, float]:
     with torch.no_grad():
-        figures = task.measure(model, phase == "tune")
+        try:
+            figures = task.measure(model, phase == "tune")
+        except NotFiniteError:
+            return {}
     return figures if all(map(math.isfinite, figures.values())) else {}

@@ -135,21 +135,35 @@ def read_plan(path: Path) -> Plan:
     if not isinstance(content, dict) or set(content) - {"columns"} != _FIELDS:
         raise InputError(f"{path} must have the parts {', '.join(sorted(_FIELDS))} and no others")
     try:
-        sides = {BASE: {}} | {
-            f"{question}/{answer}": fields or {}
-            for question, answers in content["questions"].items()
-            for answer, fields in answers.items()
-        }
+        sides: dict[str, dict[str, Any]] = {BASE: {}}
+        for question, answers in content["questions"].items():
+            sides |= {f"{question}/{answer}": dict(fields or {}) for answer, fields in answers.items()}
         tasks = {name: _task(name, content["tasks"]) for name in content["tasks"]}
         studies = tuple(_study(study, tasks, sides) for study in content["studies"])
         rates = tuple(float(rate) for rate in content["learning_rates"])
+        columns = tuple(content.get("columns") or COLUMNS)
+        plan = Plan(str(content["name"]), rates, tasks, sides, studies, columns)
+        _check_runs(plan)
+    except InputError:
+        raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not the plan of an experiment: {error!r}") from error
-    columns = tuple(content.get("columns", COLUMNS))
     unknown = [name for name in columns if name not in KNOWN_COLUMNS]
     if unknown:
         raise InputError(f"{path} asks for a column {unknown[0]!r}; there are {', '.join(KNOWN_COLUMNS)}")
-    return Plan(str(content["name"]), rates, tasks, sides, studies, columns)
+    return plan
+
+
+def _check_runs(plan: Plan) -> None:
+    """Make every run once: what a task or a side lacks is told before anything is trained."""
+    for study in plan.studies:
+        for side in study.sides:
+            short = plan.tuning(study.task, side)
+            if not short:
+                raise InputError(f"task {study.task} has no learning rate")
+            full = plan.full(study.task, side, short[0].learning_rate, 0)
+            if len(short) > 1 and full.steps <= short[0].steps:
+                raise InputError(f"task {study.task} must have more steps than tune_steps, by which a rate is chosen")
 
 
 def _task(name: str, tasks: Mapping[str, Any]) -> dict[str, Any]:

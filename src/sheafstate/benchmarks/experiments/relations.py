@@ -1,12 +1,12 @@
 """The relations of a trained model's site beside the true ones, as figures of a run and as a table.
 
 A figure is named ``site|SITE|QUANTITY``. Of the learned site there are several, by how strong a relation must be:
-``licensed`` is all that the site let through, ``0.05`` what had a twentieth of a head's weight or more. The sites that
-nobody learned have the degrees of the one at :data:`DEGREES_OF`.
+``licensed`` is all that the site let through, ``0.05`` what had a twentieth of a head's weight or more. Beside a
+language, sites that nobody learned have the degrees of the one at :data:`DEGREES_OF`; beside annotated texts the
+nearest and random ones have those of the learned site.
 """
 
 from collections.abc import Mapping
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -76,13 +76,14 @@ def graph_relations(
     """What a model's strongest far relations hold of the links between words of texts that were annotated.
 
     Only links over more than :data:`WINDOW` words count, and every word has at most :data:`DEGREE` relations that far:
-    of ours those of most weight in any layer and head, of a Llama those of most attention. Nothing for other models,
-    nor for ours over the complete site, whose relations are too many to list: a Llama stands for them.
+    of ours those of most weight in any layer and head, of a Llama those of most attention. The first word is left out,
+    where models put attention that is not needed elsewhere. Nothing for other models, nor for ours over the complete
+    site, whose relations are too many to list: a Llama stands for them.
 
     Args:
         tokenizer: of the model.
         path: file of texts; see :func:`~sheafstate.data.graphs.read_graphs`.
-        documents: how many of them, from the first.
+        documents: how many of them, evenly spread over the file.
         tokens: of each document, from its beginning.
         model: the model.
     """
@@ -90,16 +91,19 @@ def graph_relations(
         return {}
     named: dict[str, list[EdgeList]] = {}
     truths, rng = [], np.random.default_rng(0)
-    for graph in islice(read_graphs(path), documents):
+    every = list(read_graphs(path))
+    for graph in every[:: max(1, len(every) // documents)][:documents]:
         encoded = tokenizer(graph.text, return_offsets_mapping=True, add_special_tokens=False)
         ends = np.array([end for _, end in encoded.offset_mapping[:tokens]], np.int64)
         unit = graph.word_of(np.maximum(ends - 1, 0))
         length = int(unit.max()) + 1
         ids = torch.tensor([encoded.input_ids[:tokens]])
         used = attended_edges(model, ids) if isinstance(model, LlamaForCausalLM) else used_edges(model, ids)[0]
-        counts = np.full(length, DEGREE)
+        far = regroup(used, unit, length).beyond(WINDOW)
+        learned = strongest(far.select(far.earlier > 0), DEGREE)
+        counts = degrees(learned)
         sites = {
-            "learned": strongest(regroup(used, unit, length).beyond(WINDOW), DEGREE),
+            "learned": learned,
             "same word": same_name_site([word.lower() for word in graph.words[:length]], DEGREE, WINDOW),
             "nearest beyond": nearest_site(counts, WINDOW),
             "random": random_site(counts, rng, WINDOW),

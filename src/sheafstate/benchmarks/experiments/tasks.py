@@ -18,6 +18,7 @@ from sheafstate.benchmarks.experiments.relations import PREFIX, graph_relations,
 from sheafstate.benchmarks.experiments.rows import DrawnRows
 from sheafstate.benchmarks.experiments.trainer import answer_logits
 from sheafstate.data import IGNORED, PackedRows, read_corpus, read_documents
+from sheafstate.data.graphs import read_graphs
 from sheafstate.data.synthetic import (
     DENSE_RATES,
     DependencyLanguage,
@@ -41,8 +42,6 @@ __all__ = ["KINDS", "Task", "make_task"]
 FRESH = 1_000_003
 """Seed of the examples that are measured on; no training run takes it."""
 ROWS_AT_A_TIME = 8
-GRAPH_TOKENS = 1024
-"""Tokens of an annotated text that are read."""
 NEAREST = 64
 """Positions of the first group when nats are measured by place."""
 
@@ -71,7 +70,9 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class TextTask:
-    """Next tokens of a text: bits per byte of a text that was held out, in windows of several lengths.
+    """Next tokens of one document: bits per byte of a text that was held out, in windows of several lengths.
+
+    Of the texts that are measured the first document is taken.
 
     Attributes:
         data: what is learned from.
@@ -116,9 +117,14 @@ class TextTask:
             resume=True,
         )
         data = prepare_data(options, place)
-        most = int(spec["measured_characters"])
-        validation = read_corpus(names["train"], names.get("validation")).validation[0][:most]
+        most, corpus = int(spec["measured_characters"]), read_corpus(names["train"], names.get("validation"))
+        if len(corpus.train) > 1:
+            raise InputError(f"{names['train']} has several documents, which peers would read as one")
+        validation = corpus.validation[0][:most]
         test = read_documents(str(spec["test"]))[0][:most] if "test" in spec else validation
+        graphs = spec.get("graphs", {})
+        for path in graphs.values():
+            next(read_graphs(path))  # what cannot be read is told before anything is trained
         contexts = tuple(spec["measured_contexts"])
         return cls(
             data,
@@ -127,7 +133,7 @@ class TextTask:
             validation,
             test,
             bool(spec.get("by_position", False)),
-            spec.get("graphs", {}),
+            graphs,
             int(spec.get("graph_documents", 0)),
         )
 
@@ -148,7 +154,7 @@ class TextTask:
             figures |= self._by_position(model, document)
         if not brief:
             for name, path in self.graphs.items():
-                found = graph_relations(self.tokenizer, path, self.graph_documents, GRAPH_TOKENS, model)
+                found = graph_relations(self.tokenizer, path, self.graph_documents, self.context, model)
                 figures |= {key.replace(PREFIX, f"{PREFIX}{name}: "): value for key, value in found.items()}
         return figures
 
@@ -266,6 +272,9 @@ def _small(
         def drawer(arguments: Mapping[str, Any]) -> Callable[[int, int], Examples]:
             return lambda rows, seed: draw(rows, **arguments, seed=seed)
 
+        length = draw(1, **form, seed=0).input_ids.shape[1]
+        if length != spec["context"]:
+            raise InputError(f"rows of this form have {length} tokens, and the context says {spec['context']}")
         drawers = {name: drawer(arguments) for name, arguments in tests.items()}
         return DrawnTask(vocabulary(form), drawer(form), drawers, int(spec["measured_rows"]), tuple(kinds))
 

@@ -59,7 +59,8 @@ class ExperimentTrainer(LanguageModelTrainer):
         if targets is None:
             targets = functional.pad(inputs["labels"][:, 1:], (0, 1), value=IGNORED)
         asked = targets != IGNORED
-        body = model.base_model(**read, use_cache=False)
+        with self.accelerator.autocast():  # which it puts around the whole model's forward pass alone
+            body = model.base_model(**read, use_cache=False)
         loss = readout_loss(body.last_hidden_state[asked], model.get_output_embeddings().weight, targets[asked])
         balance = getattr(body, "aux_loss", None)
         if balance is not None:

@@ -46,6 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=100)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args(arguments)
+    if min(options.repeats, options.threads, *(options.context or [1])) < 1:
+        parser.error("--repeats, --threads and --context must be at least 1")
     before = torch.get_num_threads()
     torch.set_num_threads(options.threads)
     try:

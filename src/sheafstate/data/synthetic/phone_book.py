@@ -42,7 +42,7 @@ def phone_book(
     Raises:
         InputError: for no rows, entries, digits or queries, more entries than names, or a negative seed.
     """
-    if min(rows, entries, digits, queries) < 1 or entries > names**2 or seed < 0:
+    if min(rows, entries, names, digits, queries) < 1 or entries > names**2 or seed < 0:
         raise InputError(
             f"a phone book needs a row, an entry, a digit, a query and a seed of 0 or more, and at most {names**2} "
             f"entries, got {rows}, {entries}, {digits}, {queries} and {seed}"

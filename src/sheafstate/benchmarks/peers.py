@@ -29,7 +29,16 @@ from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 from sheafstate.errors import InputError
 from sheafstate.ops.scan import causal_convolution, selective_scan
 
-__all__ = ["PEERS", "Shape", "llama_config", "make_peer", "mamba2_config", "scan_with_ours", "state_elements"]
+__all__ = [
+    "PEERS",
+    "Shape",
+    "llama_config",
+    "make_peer",
+    "mamba2_config",
+    "non_embedding",
+    "scan_with_ours",
+    "state_elements",
+]
 
 MOST_POSITIONS = 2**20
 STATE_SIZES = range(64, 161, 8)
@@ -197,6 +206,12 @@ def make_peer(name: str, shape: Shape) -> PreTrainedModel:
         if isinstance(module, nn.Conv1d):  # a vector of taps a channel, which nobody decays
             setattr(module.weight, "_no_weight_decay", True)  # noqa: B010
     return model
+
+
+def non_embedding(model: PreTrainedModel) -> int:
+    """Parameters of a model whose readout is its embedding, without these."""
+    total = sum(p.numel() for p in model.parameters())
+    return total - model.get_input_embeddings().weight.numel()  # type: ignore[operator]
 
 
 def state_elements(model: PreTrainedModel, context: int) -> int:

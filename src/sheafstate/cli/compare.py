@@ -20,9 +20,7 @@ FILE, RECORDS, WORK = "comparison.json", "records.jsonl", "work"
 
 def compare_command(
     plan: Annotated[Path | None, typer.Argument(help="The comparison: a YAML file.", show_default=False)] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Every side on the packaged text, about 20 minutes on two cores.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Every side on the packaged text, trained briefly.")] = False,
     out: Annotated[Path, typer.Option(help="Directory for logs, encoded text, the summary and the plots.")] = Path(
         "runs/compare"
     ),

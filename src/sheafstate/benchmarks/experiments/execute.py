@@ -116,8 +116,8 @@ def _size(model: PreTrainedModel, context: int) -> dict[str, Any]:
         embedding, active, d_ff = counted.embedding, counted.active, config.d_ff
         carried, elements = state_bytes(config, context), state_elements(config, context)
     else:
-        embedding = model.get_input_embeddings().weight.numel()  # type: ignore[operator]
-        active, d_ff = total - embedding, getattr(model.config, "intermediate_size", 0)
+        active, d_ff = peers.non_embedding(model), getattr(model.config, "intermediate_size", 0)
+        embedding = total - active
         elements = peers.state_elements(model, context)
         carried = 4 * elements
     return {

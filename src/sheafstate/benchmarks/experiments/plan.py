@@ -21,7 +21,7 @@ __all__ = ["BASE", "QUICK", "Plan", "Run", "Study", "read_plan"]
 
 BASE = "base"
 QUICK = Path(__file__).with_name("quick.yaml")
-"""The plan that comes with the package: every side, a few minutes each."""
+"""The plan that comes with the package: every side, trained briefly."""
 COLUMNS = ("d_ff", "state")
 """What a table says of a side where the plan says nothing."""
 KNOWN_COLUMNS = ("parameters", "d_ff", "state", "elements", "speed")

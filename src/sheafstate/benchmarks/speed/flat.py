@@ -9,8 +9,7 @@ import json
 import statistics
 import sys
 
-import torch
-
+from sheafstate.benchmarks.speed.machine import threads
 from sheafstate.benchmarks.speed.sides import OURS, make_side
 from sheafstate.benchmarks.speed.turns import take_turns
 from sheafstate.benchmarks.speed.works import Kind, Work, prepare
@@ -48,16 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if min(options.repeats, options.threads, *(options.context or [1])) < 1:
         parser.error("--repeats, --threads and --context must be at least 1")
-    before = torch.get_num_threads()
-    torch.set_num_threads(options.threads)
     try:
-        for figures in compare_contexts(options.preset, options.context or [128, 131_072], options.repeats):
-            print(json.dumps(figures))
+        with threads(options.threads):
+            for figures in compare_contexts(options.preset, options.context or [128, 131_072], options.repeats):
+                print(json.dumps(figures))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    finally:
-        torch.set_num_threads(before)
     return 0
 
 

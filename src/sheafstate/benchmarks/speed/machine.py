@@ -2,7 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 
 from sheafstate.ops.product import linear_product
 
-__all__ = ["Machine", "measure_machine", "status_mib"]
+__all__ = ["Machine", "measure_machine", "status_mib", "threads"]
 
 SIDE = 2048
 COPIED = 2**28
@@ -33,6 +34,17 @@ class Machine:
     gflops_bf16: float
     gbytes: float
     threads: int
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """That many CPU threads, and afterwards as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def measure_machine(repeats: int = 7) -> Machine:

@@ -11,11 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from sheafstate.benchmarks.pages import markdown_table
+from sheafstate.benchmarks.speed.machine import threads
 from sheafstate.benchmarks.speed.sides import make_side
 from sheafstate.benchmarks.speed.works import Kind, Work, prepare
 from sheafstate.errors import InputError
@@ -94,15 +94,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--calls", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args(arguments)
-    before = torch.get_num_threads()
-    torch.set_num_threads(options.threads)
     try:
-        _print_tables(options)
+        with threads(options.threads):
+            _print_tables(options)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    finally:
-        torch.set_num_threads(before)
     return 0
 
 

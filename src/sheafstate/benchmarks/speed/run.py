@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from sheafstate.benchmarks.peers import non_embedding
 from sheafstate.benchmarks.speed.floor import ceiling, floor_seconds, operations
 from sheafstate.benchmarks.speed.machine import Machine
 from sheafstate.benchmarks.speed.memory import peak_mib
@@ -39,17 +40,12 @@ def measure_work(
         tick: called after every call.
     """
     models = {side: make_side(side, preset) for side in sides}
-    sizes = {side: _non_embedding(model) for side, model in models.items()}
+    sizes = {side: non_embedding(model) for side, model in models.items()}
     timings = take_turns({side: prepare(model, work) for side, model in models.items()}, repeats, tick=tick)
     del models
     gc.collect()
     torch.compiler.reset()
     return [_record(work, side, preset, machine, timing, sizes[side]) for side, timing in timings.items()]
-
-
-def _non_embedding(model: torch.nn.Module) -> int:
-    total = sum(p.numel() for p in model.parameters())
-    return total - model.get_input_embeddings().weight.numel()  # type: ignore[operator]
 
 
 def _record(work: Work, side: str, preset: str, machine: Machine, timing: Timing, size: int) -> Record:

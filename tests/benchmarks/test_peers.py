@@ -1,5 +1,7 @@
 """The peers are what they say: their sizes, what they carry, and a Mamba-2 by our scan that computes the same."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import DynamicCache, Mamba2ForCausalLM
@@ -23,6 +25,20 @@ def test_a_peer_has_the_parameters_that_are_wanted(name: str, wanted: int) -> No
         model = make_peer(name, Shape(4096, width, 6, 32, wanted))
     assert abs(non_embedding(model) / wanted - 1) < 0.02
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_peer_may_start_as_our_model_does(name: str) -> None:
+    peer = make_peer(name, replace(SHAPE, fan_in=True))
+    maps = {path: m for path, m in peer.named_modules() if isinstance(m, torch.nn.Linear) and path != "lm_head"}
+    spread = {path: float(m.weight.detach().std()) * m.in_features**0.5 for path, m in maps.items()}
+    small = {path: s for path, s in spread.items() if path.endswith(("o_proj", "out_proj", "down_proj"))}
+    assert len(small) >= peer.config.num_hidden_layers
+    assert all(s == pytest.approx(0.02, rel=0.1) for s in small.values())
+    assert all(s == pytest.approx(1, rel=0.1) for path, s in spread.items() if path not in small)
+    assert float(peer.get_input_embeddings().weight.detach().std()) == pytest.approx(
+        float(make_peer(name, SHAPE).get_input_embeddings().weight.detach().std()), rel=0.1
+    )
 
 
 @pytest.mark.parametrize("name", PEERS)

@@ -12,7 +12,7 @@ from sheafstate.errors import InputError
 DOCUMENT = {
     "split": "dev",
     "text": "Ann saw Bo. She waved.",
-    "off": [0, 4, 8, 10, 12, 16, 21],
+    "off": [0, 3, 4, 7, 8, 10, 10, 11, 12, 15, 16, 21, 21, 22],
     "head": [1, -1, 1, 1, 5, -1, 5],
     "coref": [[4, 0, "ana"]],
     "bridge": [[2, 6]],
@@ -45,7 +45,17 @@ def test_words_and_links_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damaged",
-    [{"text": "a"}, {"text": "a", "off": []}, {"text": "ab", "off": [1, 1]}, {"text": "a", "off": [4]}, [1], "x"],
+    [
+        {"text": "a"},
+        {"text": "a", "off": []},
+        {"text": "a", "off": [0]},
+        {"text": "ab", "off": [1, 1]},
+        {"text": "abc", "off": [0, 2, 1, 3]},
+        {"text": "a", "off": [0, 4]},
+        {"text": "a", "off": [0, 1], "head": [-1, 0]},
+        [1],
+        "x",
+    ],
 )
 def test_what_is_no_annotated_text_is_refused(tmp_path: Path, damaged: object) -> None:
     with pytest.raises(InputError, match="line 2 of"):

@@ -46,6 +46,8 @@ STATE_SIZES = range(64, 161, 8)
 MAMBA_HEAD = 64
 STEPS = (1e-3, 0.1)
 """Between these the first step sizes of a gated delta net are drawn, evenly by their logarithms."""
+INTO_RESIDUAL = 0.02
+"""How much smaller than 1/sqrt(fan-in) maps into the residual stream start, where a peer starts as our model does."""
 NO_MARKS: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 
 
@@ -59,6 +61,8 @@ class Shape:
         layers: number of them; a Mamba-2 chooses its own.
         d_head: width of a head; a Mamba-2 has heads of 64.
         parameters: wanted, without embeddings.
+        fan_in: whether linear maps start as ours do, at 1/sqrt(fan-in), those into the residual stream at a fiftieth of
+            that; otherwise as transformers starts them.
     """
 
     vocab_size: int
@@ -66,6 +70,7 @@ class Shape:
     layers: int
     d_head: int
     parameters: int
+    fan_in: bool = False
 
     def __post_init__(self) -> None:
         sizes = (self.vocab_size, self.width, self.d_head, self.parameters)
@@ -202,9 +207,12 @@ def make_peer(name: str, shape: Shape) -> PreTrainedModel:
     if name not in PEERS:
         raise InputError(f"a peer must be one of {', '.join(PEERS)}, not {name!r}")
     model: PreTrainedModel = PEERS[name](shape)
-    for module in model.modules():
+    for path, module in model.named_modules():
         if isinstance(module, nn.Conv1d):  # a vector of taps a channel, which nobody decays
             setattr(module.weight, "_no_weight_decay", True)  # noqa: B010
+        elif shape.fan_in and isinstance(module, nn.Linear) and path != "lm_head":
+            small = INTO_RESIDUAL if path.endswith(("o_proj", "out_proj", "down_proj")) else 1.0
+            nn.init.normal_(module.weight, std=small / math.sqrt(module.in_features))
     return model
 
 

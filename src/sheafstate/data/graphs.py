@@ -1,8 +1,9 @@
 """Texts with known relations between their words: syntax, coreference, bridging, discourse.
 
 A file has a JSON object a line. The first may say ``{"meta": true, …}``; every other is a document with ``text``,
-``off`` (the character at which each word begins) and any of ``head`` (the word that each word depends on, −1 at a
-root), ``coref``, ``bridge`` and ``disc`` (lists that begin with two words, in either order). ``split`` names its part.
+``off`` (two characters a word: where it begins and where it ends) and any of ``head`` (the word that each word depends
+on, −1 at a root), ``coref``, ``bridge`` and ``disc`` (lists that begin with two words, in either order). ``split``
+names its part.
 """
 
 import json
@@ -25,17 +26,18 @@ _FIELDS = {"coref": "coreference", "bridge": "bridging", "disc": "discourse"}
 
 @dataclass(frozen=True, eq=False)
 class TextGraph:
-    """A text, where its words begin, and the links between them as pairs (later, earlier) typed by :data:`LINKS`."""
+    """A text, where its words begin and end, and links between them: pairs (later, earlier) typed by :data:`LINKS`."""
 
     text: str
     begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
     links: EdgeList
 
     @property
     def words(self) -> list[str]:
-        """The words, without the space behind them."""
-        ends = [*self.begins[1:].tolist(), len(self.text)]
-        return [self.text[begin:end].strip() for begin, end in zip(self.begins.tolist(), ends, strict=True)]
+        """The words."""
+        places = zip(self.begins.tolist(), self.ends.tolist(), strict=True)
+        return [self.text[begin:end] for begin, end in places]
 
     def word_of(self, character: NDArray[np.int64]) -> NDArray[np.int64]:
         """The word that each character belongs to, the space behind a word being its own; −1 before the first."""
@@ -68,15 +70,20 @@ def read_graphs(path: str | Path, split: str | None = None) -> Iterator[TextGrap
 
 
 def _graph(content: dict[str, Any]) -> TextGraph:
-    begins = np.array(content["off"], np.int64)
-    if len(begins) == 0 or np.any(np.diff(begins) <= 0) or begins[-1] >= len(content["text"]):
+    places, heads = np.array(content["off"], np.int64), content.get("head") or ()
+    if len(places) == 0 or len(places) % 2:
+        raise ValueError("every word needs where it begins and where it ends")
+    begins, ends = places[::2], places[1::2]
+    if np.any(begins >= ends) or np.any(ends[:-1] > begins[1:]) or ends[-1] > len(content["text"]):
         raise ValueError("the words do not follow one another in the text")
-    links = [(word, head, 0) for word, head in enumerate(content.get("head") or ()) if head >= 0]
+    if heads and len(heads) != len(begins):
+        raise ValueError(f"{len(heads)} words have a head, of {len(begins)}")
+    links = [(word, head, 0) for word, head in enumerate(heads) if head >= 0]
     for field, name in _FIELDS.items():
         links += [(int(link[0]), int(link[1]), LINKS.index(name)) for link in content.get(field) or ()]
     pairs = sorted({(max(a, b), min(a, b), kind) for a, b, kind in links if a != b})
     later, earlier, kinds = (np.array(column, np.int64) for column in zip(*pairs, strict=True)) if pairs else _NONE
-    return TextGraph(content["text"], begins, EdgeList(later, earlier, kinds.astype(np.int8), LINKS, len(begins)))
+    return TextGraph(content["text"], begins, ends, EdgeList(later, earlier, kinds.astype(np.int8), LINKS, len(begins)))
 
 
 _NONE = (np.zeros(0, np.int64),) * 3

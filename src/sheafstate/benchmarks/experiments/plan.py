@@ -116,9 +116,10 @@ class Plan:
     def _run(self, task: str, side: str, rate: float, steps: int, seed: int) -> Run:
         spec = {name: value for name, value in self.tasks[task].items() if name != "model"}
         base, changes = self.tasks[task]["model"], self.sides[side]
-        # what is no model of ours takes nothing but the number of parameters
-        is_peer = "peer" in changes
-        model = {"parameters": base["parameters"]} | dict(changes) if is_peer else _merge(base, changes)
+        if "peer" in changes:  # what is no model of ours takes nothing but the number of parameters
+            model = {name: base[name] for name in ("parameters",) if name in base} | dict(changes)
+        else:
+            model = _merge(base, changes)
         return Run(task, side, spec, model, rate, steps, seed)
 
 

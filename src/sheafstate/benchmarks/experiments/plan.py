@@ -117,7 +117,7 @@ class Plan:
         spec = {name: value for name, value in self.tasks[task].items() if name != "model"}
         base, changes = self.tasks[task]["model"], self.sides[side]
         if "peer" in changes:  # what is no model of ours takes nothing but the number of parameters
-            model = {name: base[name] for name in ("parameters",) if name in base} | dict(changes)
+            model = dict(changes) if "parameters" in changes else {"parameters": base["parameters"]} | dict(changes)
         else:
             model = _merge(base, changes)
         return Run(task, side, spec, model, rate, steps, seed)

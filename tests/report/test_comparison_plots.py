@@ -32,7 +32,11 @@ def test_what_there_is_data_for_is_drawn(tmp_path: Path) -> None:
     recall = {"loss": [1.0], "accuracy_4_in_64": [1.0], "accuracy_8_in_64": [0.5], "accuracy_mean": [0.75]}
     studies = [
         {"name": "On text, seed 0", "context": 512, "sides": [side("base", text), side("peers/llama", text)]},
-        {"name": "Recall", "sides": [side("base", recall), side("site/window", recall)]},
+        {
+            "name": "Recall",
+            "sides": [side("base", recall), side("site/window", recall)],
+            "published": [{"side": "mamba2", "state_elements": 900, "accuracy": 0.5}],
+        },
         {"name": "Nothing", "sides": [side("base", {"loss": [1.0]})]},
     ]
     drawn = draw_comparison(write(tmp_path, *studies))
@@ -50,3 +54,11 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "comparison.json").write_text('{"kind": "bench"}')
     with pytest.raises(InputError, match="is not a comparison"):
         draw_comparison(tmp_path)
+
+
+def test_what_was_published_is_drawn_with_the_rest(tmp_path: Path) -> None:
+    study = {"name": "Recall", "sides": [side("base", {"accuracy_mean": [0.75]})]}
+    (alone,) = draw_comparison(write(tmp_path / "alone", study))
+    points = [{"side": "mamba2", "state_elements": n, "accuracy": 0.5} for n in (900, 9000)]
+    (beside,) = draw_comparison(write(tmp_path / "beside", study | {"published": points}))
+    assert alone.read_bytes() != beside.read_bytes()

@@ -109,6 +109,10 @@ def _by_state(study: Study) -> Figure | None:
         axes.plot(*point, label=_label(side["side"]), markersize=6, **style)
     if not some:
         return None
+    for point in study.get("published", []):
+        style = _style(point["side"], 0) | {"marker": "o", "linestyle": "none", "markerfacecolor": "none"}
+        label = f"{_label(point['side'])}, published"
+        axes.plot([point["state_elements"]], [100 * point["accuracy"]], label=label, markersize=7, **style)
     axes.set_xscale("log")
     _finish(axes, "Accuracy against the state carried while decoding", "numbers of state", "accuracy, %")
     return figure
@@ -134,4 +138,6 @@ def _finish(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set_title(title, fontsize=10, color=ROLES["ink"].light, loc="left")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    axes.legend(fontsize=7, frameon=False)
+    handles, labels = axes.get_legend_handles_labels()
+    once = dict(zip(labels, handles, strict=True))  # several points of one side are named once
+    axes.legend(once.values(), once.keys(), fontsize=7, frameon=False)

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from sheafstate.benchmarks.experiments.plan import read_plan
+from sheafstate.benchmarks.experiments.plan import Published, read_plan
 from sheafstate.benchmarks.experiments.pool import missing
 from sheafstate.benchmarks.experiments.rates import search_rate
+from sheafstate.benchmarks.experiments.tables import tables
 from sheafstate.errors import InputError
 
 ROOT = Path(__file__).parents[3]
@@ -140,6 +141,17 @@ def test_a_plan_that_cannot_be_run_is_refused_in_a_sentence(
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         plan_of(tmp_path, **changes)
+
+
+def test_what_others_published_stands_beside_a_study(tmp_path: Path) -> None:
+    study = {"name": "x", "task": "short", "sides": ["base"], "seeds": [0]}
+    plan = plan_of(tmp_path, studies=[study | {"published": {"mamba2": {17_000: 0.69, 66_000: 0.83}}}])
+    assert plan.studies[0].published == (Published("mamba2", 17_000, 0.69), Published("mamba2", 66_000, 0.83))
+    drawn = tables(plan, {})
+    assert drawn.keys() == {"x, published"}
+    assert "| mamba2 | 66,000 | 83.0 |" in drawn["x, published"]
+    with pytest.raises(InputError, match="is not the plan of an experiment"):
+        plan_of(tmp_path, studies=[study | {"published": {"mamba2": 0.7}}])
 
 
 @pytest.mark.parametrize("text", ["{", "- 1", ""])

@@ -17,7 +17,7 @@ import yaml
 
 from sheafstate.errors import InputError
 
-__all__ = ["BASE", "QUICK", "Plan", "Run", "Study", "read_plan"]
+__all__ = ["BASE", "QUICK", "Plan", "Published", "Run", "Study", "read_plan"]
 
 BASE = "base"
 QUICK = Path(__file__).with_name("quick.yaml")
@@ -29,6 +29,7 @@ _NOT_OF_A_RUN = ("steps", "tune_steps", "learning_rates")
 """Parts of a task that say which runs there are, and nothing of a single one."""
 _FIELDS = {"name", "learning_rates", "tasks", "questions", "studies"}
 _STUDY_FIELDS = {"name", "task", "sides", "seeds"}
+"""And ``published``, where there is anything."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,23 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Published:
+    """A mean accuracy, a share, that somebody reports of the same task with so many numbers of state; not run here."""
+
+    side: str
+    state_elements: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
 class Study:
-    """Sides trained on one task with the same seeds."""
+    """Sides trained on one task with the same seeds, and what others published of it."""
 
     name: str
     task: str
     sides: tuple[str, ...]
     seeds: tuple[int, ...]
+    published: tuple[Published, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -188,7 +199,7 @@ def _merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _study(study: Mapping[str, Any], tasks: Mapping[str, Any], sides: Mapping[str, Any]) -> Study:
-    if set(study) != _STUDY_FIELDS:
+    if set(study) - {"published"} != _STUDY_FIELDS:
         raise InputError(f"a study has the fields {', '.join(sorted(_STUDY_FIELDS))}, not {', '.join(sorted(study))}")
     if study["task"] not in tasks:
         raise InputError(f"study {study['name']} names the task {study['task']!r}; there are {', '.join(tasks)}")
@@ -198,7 +209,14 @@ def _study(study: Mapping[str, Any], tasks: Mapping[str, Any], sides: Mapping[st
         if not found:
             raise InputError(f"study {study['name']} names {pattern!r}, and no side is called so")
         chosen += [side for side in found if side not in chosen]
-    return Study(str(study["name"]), study["task"], tuple(chosen), tuple(int(seed) for seed in study["seeds"]))
+    seeds = tuple(int(seed) for seed in study["seeds"])
+    return Study(str(study["name"]), study["task"], tuple(chosen), seeds, _published(study.get("published") or {}))
+
+
+def _published(given: Mapping[str, Mapping[int, float]]) -> tuple[Published, ...]:
+    """Of every side that others ran: numbers of state → accuracy."""
+    points = [(side, count, share) for side, found in given.items() for count, share in found.items()]
+    return tuple(Published(str(side), int(count), float(share)) for side, count, share in points)
 
 
 def _matching(pattern: str, sides: Sequence[str] | Mapping[str, Any]) -> list[str]:

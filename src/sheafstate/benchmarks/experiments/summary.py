@@ -1,6 +1,7 @@
 """What a plan has found so far, as one object from which tables and plots are drawn."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from sheafstate.benchmarks.experiments.plan import Plan, Study
@@ -13,11 +14,11 @@ FORM = 1
 
 
 def summarize(plan: Plan, records: Mapping[str, Record]) -> dict[str, Any]:
-    """``{"kind": "comparison", "form", "name", "studies": [{"name", "task", "context", "sides": [side, …]}, …]}``.
+    """``{"kind": "comparison", "form", "name", "studies": [{"name", "task", "context", "sides", "published"}, …]}``.
 
     A side is ``{"side", "learning_rate", "parameters", "active", "state_elements", "tokens", "tokens_per_second",
     "seeds", "figures"}``: ``figures`` maps a name to its value for each of the seeds. Sides without a run that counts
-    are left out.
+    are left out. What was published of the task is ``{"side", "state_elements", "accuracy"}``.
     """
     studies = [_study(plan, study, records) for study in plan.studies]
     return {"kind": "comparison", "form": FORM, "name": plan.name, "studies": [s for s in studies if s["sides"]]}
@@ -29,7 +30,13 @@ def _study(plan: Plan, study: Study, records: Mapping[str, Record]) -> dict[str,
         runs = runs_of(plan, study, name, records)
         if runs:
             sides.append({"side": name} | _side(runs))
-    return {"name": study.name, "task": study.task, "context": plan.tasks[study.task].get("context"), "sides": sides}
+    return {
+        "name": study.name,
+        "task": study.task,
+        "context": plan.tasks[study.task].get("context"),
+        "sides": sides,
+        "published": [asdict(point) for point in study.published],
+    }
 
 
 def _side(runs: Mapping[int, Record]) -> dict[str, Any]:

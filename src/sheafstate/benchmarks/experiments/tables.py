@@ -37,8 +37,8 @@ COLUMNS: dict[str, tuple[str, Callable[[Record], str]]] = {
 def tables(plan: Plan, records: Mapping[str, Record]) -> dict[str, str]:
     """The table of every study of which something was run, by the study's name.
 
-    What was measured by place in the context, and of relations, stands in tables of its own: ``NAME, by position`` and
-    ``NAME, relations``.
+    What was measured by place in the context, of relations, and what others published stands in tables of its own:
+    ``NAME, by position``, ``NAME, relations`` and ``NAME, published``.
     """
     drawn = {}
     for study in plan.studies:
@@ -46,6 +46,7 @@ def tables(plan: Plan, records: Mapping[str, Record]) -> dict[str, str]:
         rows = {side: runs for side, runs in rows.items() if runs}
         drawn[study.name] = _table(plan, rows)
         drawn[f"{study.name}, by position"] = _positions(rows)
+        drawn[f"{study.name}, published"] = _published(study)
         drawn[f"{study.name}, relations"] = relation_table({side: _means(runs) for side, runs in rows.items()})
     return {name: text for name, text in drawn.items() if text}
 
@@ -68,6 +69,12 @@ def _positions(rows: Rows) -> str:
     head = ["side", *(f"from {begin:,}" for begin in begins)]
     lines = [[side, *(_mean(runs, name) for name in figures)] for side, runs in rows.items()]
     return markdown_table(head, lines, left=1)
+
+
+def _published(study: Study) -> str:
+    """Accuracies that others report; nothing where there are none."""
+    rows = [[p.side, f"{p.state_elements:,}", f"{100 * p.accuracy:.1f}"] for p in study.published]
+    return markdown_table(["published", "state, numbers", "mean, %"], rows, left=1) if rows else ""
 
 
 def _means(runs: Mapping[int, Record]) -> dict[str, float]:

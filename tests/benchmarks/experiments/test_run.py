@@ -10,7 +10,7 @@ import yaml
 from sheafstate.accounting import parameters
 from sheafstate.benchmarks.experiments import tasks
 from sheafstate.benchmarks.experiments.__main__ import main
-from sheafstate.benchmarks.experiments.execute import execute, fitted_config
+from sheafstate.benchmarks.experiments.execute import execute, fitted_config, make_model
 from sheafstate.benchmarks.experiments.plan import Run
 from sheafstate.benchmarks.experiments.records import read_records
 from sheafstate.benchmarks.experiments.tasks import make_task
@@ -60,7 +60,20 @@ def test_every_kind_of_task_is_learned_and_measured(tmp_path: Path, kind: str) -
     assert first["tokens"] == 3 * 2 * spec["context"]
     other = execute(run_of(spec, seed=2), "full", tmp_path)
     assert other["figures"]["loss"] != first["figures"]["loss"]
-    assert execute(run_of(spec), "tune", tmp_path)["figures"]["loss"] == first["figures"]["loss"]
+    tuned = execute(run_of(spec), "tune", tmp_path)["figures"]
+    assert tuned.keys() == ({"loss", "bits_per_byte_32"} if kind == "text" else {"loss"})
+
+
+def test_a_rate_is_chosen_by_every_test_and_on_rows_of_their_own(tmp_path: Path) -> None:
+    model = make_model({"preset": "tiny", "num_layers": 1, "d_ff": 8}, 32).eval()
+    tests = [[2, 16], [4, 32]]
+    figures = [
+        make_task(RECALL | {"measured": chosen}, tmp_path).measure(model, True)
+        for chosen in (tests, tests[:1], tests[1:])
+    ]
+    both, first, second = (found["loss"] for found in figures)
+    assert both == pytest.approx((first + second) / 2)
+    assert first != make_task(RECALL, tmp_path).measure(model, False)["loss"]
 
 
 SMALL_TASKS = {

@@ -39,8 +39,8 @@ from sheafstate.training.options import TrainingOptions
 
 __all__ = ["KINDS", "Task", "make_task"]
 
-FRESH = 1_000_003
-"""Seed of the examples that are measured on; no training run takes it."""
+FRESH, CHOOSING = 1_000_003, 2_000_003
+"""Seeds of the examples that are measured on, and of those by which a rate is chosen; no training run takes them."""
 ROWS_AT_A_TIME = 8
 NEAREST = 64
 """Positions of the first group when nats are measured by place."""
@@ -196,30 +196,34 @@ class DrawnTask:
         return DrawnRows(lambda number: self.draw(1, number), count, seed)
 
     def measure(self, model: PreTrainedModel, brief: bool) -> dict[str, float]:
-        """Accuracy of each test (and by kind of dependency), their mean, and the loss in nats a target."""
+        """Accuracy of each test (and by kind of dependency), their mean, and the loss in nats a target.
+
+        In brief the loss is the mean over all tests, of rows of their own.
+        """
+        if brief:
+            losses = [_answers(model, draw, self.measured_rows, (), CHOOSING)[1] for draw in self.tests.values()]
+            return {"loss": fmean(float(nats.mean()) for nats in losses)}
         figures: dict[str, float] = {}
         for name, draw in self.tests.items():
-            right, nats, kinds = _answers(model, draw, self.measured_rows, self.kinds)
+            right, nats, kinds = _answers(model, draw, self.measured_rows, self.kinds, FRESH)
             figures.setdefault("loss", float(nats.mean()))
             figures[name] = float(right.mean())
             for kind, part in kinds.items():
                 figures[f"{name}_{kind}"] = float(right[part].mean())
-            if brief:
-                break
-        if len(self.tests) > 1 and not brief:
+        if len(self.tests) > 1:
             figures["accuracy_mean"] = fmean(figures[name] for name in self.tests)
-        return figures if brief or self.relations is None else figures | self.relations(model)
+        return figures if self.relations is None else figures | self.relations(model)
 
 
 @torch.no_grad()
 def _answers(
-    model: PreTrainedModel, draw: Callable[[int, int], Examples], rows: int, names: Sequence[str]
+    model: PreTrainedModel, draw: Callable[[int, int], Examples], rows: int, names: Sequence[str], seed: int
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """Whether each answer is right, its nats, and which answers are of each kind."""
     right, nats = [], []
     kinds: list[np.ndarray] = []
     for start in range(0, rows, ROWS_AT_A_TIME):
-        examples = draw(min(ROWS_AT_A_TIME, rows - start), FRESH + start)
+        examples = draw(min(ROWS_AT_A_TIME, rows - start), seed + start)
         asked = examples.targets != IGNORED
         targets = torch.from_numpy(examples.targets[asked])
         logits, _ = answer_logits(model, torch.from_numpy(examples.input_ids), torch.from_numpy(asked))

@@ -65,7 +65,7 @@ def test_every_kind_of_task_is_learned_and_measured(tmp_path: Path, kind: str) -
 
 
 def test_a_rate_is_chosen_by_every_test_and_on_rows_of_their_own(tmp_path: Path) -> None:
-    model = make_model({"preset": "tiny", "num_layers": 1, "d_ff": 8}, 32).eval()
+    model = make_model({"preset": "tiny", "num_layers": 1, "d_ff": 8}, 64).eval()
     tests = [[2, 16], [4, 32]]
     figures = [
         make_task(RECALL | {"measured": chosen}, tmp_path).measure(model, True)

@@ -33,13 +33,14 @@ def pairs_of(site: EdgeList) -> set[tuple[int, int]]:
     return set(zip(site.later.tolist(), site.earlier.tolist(), strict=True))
 
 
-def test_what_a_model_read_is_there_once_with_its_largest_weight() -> None:
+@pytest.mark.parametrize("total", [False, True])
+def test_what_a_model_read_is_there_once_with_its_largest_weight_or_the_sum(total: bool) -> None:
     torch.manual_seed(0)
     config = SheafStateConfig(
         vocab_size=20, d_model=16, num_layers=2, heads={"local": 2, "retrieval": 1}, d_head=8, window=4, d_ff=8
     )
     model, ids = SheafStateForCausalLM(config).train(), torch.randint(20, (2, 30))
-    found = used_edges(model, ids)
+    found = used_edges(model, ids, total)
     assert model.training
     layers = model.eval().model(ids, output_site=True, use_cache=False).site
     for row, site in enumerate(found):
@@ -48,8 +49,10 @@ def test_what_a_model_read_is_there_once_with_its_largest_weight() -> None:
             every = layer.edges[row]
             for pair, weight in zip(zip(every.later, every.earlier, strict=True), every.weights, strict=True):
                 key = (int(pair[0]), int(pair[1]))
-                wanted[key] = max(wanted.get(key, 0.0), float(weight))
-        assert dict(zip(zip(site.later.tolist(), site.earlier.tolist()), site.weights.tolist())) == wanted  # noqa: B905
+                before = wanted.get(key, 0.0)
+                wanted[key] = before + float(weight) if total else max(before, float(weight))
+        listed = dict(zip(zip(site.later.tolist(), site.earlier.tolist()), site.weights.tolist()))  # noqa: B905
+        assert listed == pytest.approx(wanted, abs=1e-6)
 
 
 def test_tokens_are_joined_to_their_units() -> None:
@@ -58,6 +61,8 @@ def test_tokens_are_joined_to_their_units() -> None:
     assert pairs_of(joined) == {(3, 0), (2, 1)}
     assert joined.weights.tolist() == pytest.approx([0.1, 0.7])
     assert pairs_of(regroup(site, np.array([0, 0, -1, 2, 3, 3]), 4)) == {(3, 0)}
+    assert regroup(site, np.array([0, 0, 1, 2, 3, 3]), 4, total=True).weights.tolist() == pytest.approx([0.1, 1.2])
+    assert len(regroup(site.select(slice(0)), np.zeros(6, int), 1, total=True)) == 0
 
 
 def test_the_strongest_and_the_strong_enough_are_chosen() -> None:

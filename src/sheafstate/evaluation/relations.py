@@ -29,12 +29,13 @@ __all__ = [
 
 
 @torch.no_grad()
-def used_edges(model: SheafStateForCausalLM, input_ids: torch.Tensor) -> list[EdgeList]:
+def used_edges(model: SheafStateForCausalLM, input_ids: torch.Tensor, total: bool = False) -> list[EdgeList]:
     """What every row's tokens read in any layer and head, each pair once, with its largest weight and that one's type.
 
     Args:
         model: the model; its mode is left as it was.
         input_ids: (B, T).
+        total: whether a pair's weight is what all layers and heads together give it.
     """
     was_training = model.training
     model.eval()
@@ -48,23 +49,21 @@ def used_edges(model: SheafStateForCausalLM, input_ids: torch.Tensor) -> list[Ed
         later, earlier, types, weights = (
             np.concatenate([getattr(e, name) for e in lists]) for name in ("later", "earlier", "types", "weights")
         )
-        found.append(_largest(later, earlier, types, weights, lists[0].names, lists[0].length))
+        found.append(_once(EdgeList(later, earlier, types, lists[0].names, lists[0].length, None, weights), total))
     return found
 
 
-def _largest(
-    later: NDArray[np.int64],
-    earlier: NDArray[np.int64],
-    types: NDArray[np.int8],
-    weights: NDArray[np.float32],
-    names: tuple[str, ...],
-    length: int,
-) -> EdgeList:
-    """Every pair once, with its largest weight."""
-    order = np.lexsort((-weights, earlier, later))
-    pairs = later[order] * length + earlier[order]
-    first = order[np.flatnonzero(np.diff(pairs, prepend=-1))]
-    return EdgeList(later[first], earlier[first], types[first], names, length, None, weights[first])
+def _once(edges: EdgeList, total: bool) -> EdgeList:
+    """Every pair once, with its largest weight or the sum of them, and the type of the largest."""
+    weights = _weights(edges)
+    order = np.lexsort((-weights, edges.earlier, edges.later))
+    pairs = edges.later[order] * edges.length + edges.earlier[order]
+    begins = np.flatnonzero(np.diff(pairs, prepend=-1))
+    kept = edges.select(order[begins])
+    if not total or not len(begins):
+        return kept
+    sums = np.add.reduceat(weights[order], begins)
+    return EdgeList(kept.later, kept.earlier, kept.types, kept.names, kept.length, None, sums)
 
 
 def _weights(edges: EdgeList) -> NDArray[np.float32]:
@@ -73,17 +72,19 @@ def _weights(edges: EdgeList) -> NDArray[np.float32]:
     return edges.weights
 
 
-def regroup(edges: EdgeList, unit: NDArray[np.int64], length: int) -> EdgeList:
+def regroup(edges: EdgeList, unit: NDArray[np.int64], length: int, total: bool = False) -> EdgeList:
     """Edges between the units that tokens belong to, each pair once with its largest weight; −1 belongs to none.
 
     Args:
         edges: between tokens, with weights.
         unit: of every token, never falling where it is not −1.
         length: number of units.
+        total: whether a pair of units gets the sum of its tokens' weights.
     """
     weights, later, earlier = _weights(edges), unit[edges.later], unit[edges.earlier]
     kept = (later >= 0) & (earlier >= 0) & (later != earlier)
-    return _largest(later[kept], earlier[kept], edges.types[kept], weights[kept], edges.names, length)
+    grouped = EdgeList(later[kept], earlier[kept], edges.types[kept], edges.names, length, None, weights[kept])
+    return _once(grouped, total)
 
 
 def at_least(edges: EdgeList, weight: float) -> EdgeList:

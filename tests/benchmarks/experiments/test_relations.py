@@ -61,7 +61,9 @@ def test_far_links_of_texts_are_held_by_the_same_word_and_learned_ones_are_told(
     figures = graph_relations(tokenizer, path, 1, 400, model)
     assert figures["site|same word|coverage"] == 1.0
     assert figures["site|nearest beyond|coverage"] == 0.0
-    assert {f"site|{name}|coverage_coreference" for name in ("learned", "random", "same word")} <= figures.keys()
+    assert {
+        f"site|{name}|coverage_coreference" for name in ("learned", "learned, total", "same word")
+    } <= figures.keys()
     assert figures["site|learned|edges"] <= 4
     llama = make_peer("llama", Shape(len(tokenizer), 16, 1, 8, 10_000))
     assert graph_relations(tokenizer, path, 1, 400, llama).keys() == figures.keys()
@@ -78,6 +80,9 @@ def test_attention_is_the_most_of_any_head_and_the_model_stays_as_it_was() -> No
     edges = attended_edges(model, ids)
     assert len(edges) == 9 * 8 // 2
     assert 0 < edges.weights.min() <= edges.weights.max() <= 1
+    every = attended_edges(model, ids, total=True).weights
+    assert (every >= edges.weights).all()
+    assert 2 * 2 * 8 > every.sum() > edges.weights.sum()  # two layers of two heads, eight positions that look back
     assert model.config._attn_implementation == "sdpa"
     torch.testing.assert_close(model(ids).logits, before)
 

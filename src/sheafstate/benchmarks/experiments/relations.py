@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from sheafstate.benchmarks.pages import markdown_table
@@ -76,9 +77,10 @@ def graph_relations(
     """What a model's strongest far relations hold of the links between words of texts that were annotated.
 
     Only links over more than :data:`WINDOW` words count, and every word has at most :data:`DEGREE` relations that far:
-    of ours those of most weight in any layer and head, of a Llama those of most attention. The first word is left out,
-    where models put attention that is not needed elsewhere. Nothing for other models, nor for ours over the complete
-    site, whose relations are too many to list: a Llama stands for them.
+    of ours those of most weight, of a Llama those of most attention, by what any layer and head gives them
+    (``learned``) and by what all of them give together (``learned, total``). The first word is left out, where models
+    put attention that is not needed elsewhere. Nothing for other models, nor for ours over the complete site, whose
+    relations are too many to list: a Llama stands for them.
 
     Args:
         tokenizer: of the model.
@@ -98,12 +100,11 @@ def graph_relations(
         unit = graph.word_of(np.maximum(ends - 1, 0))
         length = int(unit.max()) + 1
         ids = torch.tensor([encoded.input_ids[:tokens]])
-        used = attended_edges(model, ids) if isinstance(model, LlamaForCausalLM) else used_edges(model, ids)[0]
-        far = regroup(used, unit, length).beyond(WINDOW)
-        learned = strongest(far.select(far.earlier > 0), DEGREE)
+        learned, total = (_strongest_far(model, ids, unit, length, whole) for whole in (False, True))
         counts = degrees(learned)
         sites = {
             "learned": learned,
+            "learned, total": total,
             "same word": same_name_site([word.lower() for word in graph.words[:length]], DEGREE, WINDOW),
             "nearest beyond": nearest_site(counts, WINDOW),
             "random": random_site(counts, rng, WINDOW),
@@ -118,24 +119,38 @@ def graph_relations(
     return figures
 
 
+def _strongest_far(
+    model: SheafStateForCausalLM | LlamaForCausalLM,
+    ids: torch.Tensor,
+    unit: NDArray[np.int64],
+    length: int,
+    total: bool,
+) -> EdgeList:
+    used = (
+        attended_edges(model, ids, total) if isinstance(model, LlamaForCausalLM) else used_edges(model, ids, total)[0]
+    )
+    far = regroup(used, unit, length, total).beyond(WINDOW)
+    return strongest(far.select(far.earlier > 0), DEGREE)
+
+
 def _reads_everything(model: PreTrainedModel) -> bool:
     return isinstance(model, SheafStateForCausalLM) and model.config.site == "complete"
 
 
 @torch.no_grad()
-def attended_edges(model: LlamaForCausalLM, ids: torch.Tensor) -> EdgeList:
-    """Every pair of a text's tokens with the most that any head of a Llama attends to it."""
+def attended_edges(model: LlamaForCausalLM, ids: torch.Tensor, total: bool = False) -> EdgeList:
+    """Every pair of a text's tokens with the most that any head of a Llama attends to it, or with what all attend."""
     given = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
         attentions = model.model(ids.to(model.device), use_cache=False, output_attentions=True).attentions
     finally:
         model.set_attn_implementation(given)
-    most = torch.stack([layer[0].amax(0) for layer in attentions]).amax(0).float().cpu().numpy()
-    later, earlier = np.tril_indices(len(most), -1)
-    return EdgeList(
-        later, earlier, np.zeros(len(later), np.int8), ("attention",), len(most), None, most[later, earlier]
-    )
+    every = torch.cat([layer[0] for layer in attentions]).float()  # (heads of all layers, T, T)
+    weights = (every.sum(0) if total else every.amax(0)).cpu().numpy()
+    later, earlier = np.tril_indices(len(weights), -1)
+    kinds = np.zeros(len(later), np.int8)
+    return EdgeList(later, earlier, kinds, ("attention",), len(weights), None, weights[later, earlier])
 
 
 def _named(site: str, sites: list[EdgeList], truths: list[EdgeList]) -> dict[str, float]:

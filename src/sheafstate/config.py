@@ -14,8 +14,9 @@ __all__ = ["GLUINGS", "PRESETS", "QUANTIZATIONS", "SITES", "SheafStateConfig"]
 
 GLUINGS = ("plain", "sheaf")
 SITES = ("sheaf", "window", "complete")
+DIRECTIONS = ("independent", "orthogonal")
 QUANTIZATIONS = ("none", "int8", "int4", "ternary")
-CHOICES = {"site": SITES, "gluing": GLUINGS, "quantization": QUANTIZATIONS}
+CHOICES = {"site": SITES, "gluing": GLUINGS, "directions": DIRECTIONS, "quantization": QUANTIZATIONS}
 
 LEAST = {
     "vocab_size": 1,
@@ -109,6 +110,9 @@ class SheafStateConfig(PreTrainedConfig):
         retrieval_degree: r, written positions of an address that a retrieval head reads.
         num_addresses: K, addresses of a map; even.
         d_address: width of the vectors that are hashed to addresses.
+        directions: ``independent`` random directions, of which a few get most of the positions, or ``orthogonal``
+            ones, which get equal shares: more is recalled from as many slots. On text the first are the default until
+            more seeds decide.
         site: ``sheaf``, or the covers of the diagnosis and the baselines: ``window`` (every head local) and
             ``complete`` (every head reads every earlier position, at quadratic cost).
         gluing: ``plain`` (a concatenation, as in attention) or ``sheaf`` (each head is licensed, and held back where
@@ -150,6 +154,7 @@ class SheafStateConfig(PreTrainedConfig):
     retrieval_degree: int = 16
     num_addresses: int = 64
     d_address: int = 16
+    directions: str = "independent"
     site: str = "sheaf"
     gluing: str = "plain"
     output_gate: bool = True

@@ -21,10 +21,10 @@ ROOT = Path(__file__).parents[2]
 
 OWN_GENERATOR = Mutation(
     "nn/site.py",
-    'values["directions"] = torch.randn(self.directions.shape)',
+    'values["projection"] = torch.randn(self.projection.shape)',
     "own = torch.Generator()\n            own.seed()\n"
-    '            values["directions"] = torch.randn(self.directions.shape, generator=own)',
-    "directions come from a generator that nobody seeds",
+    '            values["projection"] = torch.randn(self.projection.shape, generator=own)',
+    "the maps to addresses come from a generator that nobody seeds",
 )
 BY_HASH = Mutation(
     "nn/experts.py",

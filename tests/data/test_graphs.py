@@ -17,6 +17,7 @@ DOCUMENT = {
     "coref": [[4, 0, "ana"]],
     "bridge": [[2, 6]],
     "disc": [[5, 1, "joint"], [5, 5, "self"]],
+    "def": [[4, 2]],
 }
 
 
@@ -39,6 +40,7 @@ def test_words_and_links_are_read(tmp_path: Path) -> None:
         "coreference": {(4, 0)},
         "bridging": {(6, 2)},
         "discourse": {(5, 1)},
+        "definition": {(4, 2)},
     }
     assert graph.word_of(np.array([0, 3, 4, 10, 11, 21])).tolist() == [0, 0, 1, 3, 3, 6]
 

@@ -1,9 +1,9 @@
-"""Texts with known relations between their words: syntax, coreference, bridging, discourse.
+"""Texts with known relations between their words: syntax, coreference, bridging, discourse, definitions.
 
 A file has a JSON object a line. The first may say ``{"meta": true, …}``; every other is a document with ``text``,
 ``off`` (two characters a word: where it begins and where it ends) and any of ``head`` (the word that each word depends
-on, −1 at a root), ``coref``, ``bridge`` and ``disc`` (lists that begin with two words, in either order). ``split``
-names its part.
+on, −1 at a root), ``coref``, ``bridge``, ``disc`` and ``def`` (lists that begin with two words, in either order).
+``split`` names its part.
 """
 
 import json
@@ -20,8 +20,8 @@ from sheafstate.errors import InputError
 
 __all__ = ["LINKS", "TextGraph", "read_graphs"]
 
-LINKS = ("syntax", "coreference", "bridging", "discourse")
-_FIELDS = {"coref": "coreference", "bridge": "bridging", "disc": "discourse"}
+LINKS = ("syntax", "coreference", "bridging", "discourse", "definition")
+_FIELDS = {"coref": "coreference", "bridge": "bridging", "disc": "discourse", "def": "definition"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -133,10 +133,16 @@ class _Reader(ast.NodeVisitor):
     def _word(self, node: Any) -> int:
         return self.words.at(node.lineno, node.col_offset)
 
+    def _use(self, node: ast.Name) -> None:
+        """Up to Python 3.11 what an f-string names is no word of its own; then it is left out."""
+        word = self._word(node)
+        if self.words.texts[word] == node.id:
+            self.uses.append((node.id, word, self.scope))
+
     def visit_Name(self, node: ast.Name) -> None:
         """A use, or a binding."""
         if isinstance(node.ctx, ast.Load):
-            self.uses.append((node.id, self._word(node), self.scope))
+            self._use(node)
         else:
             self.scope.bind(node.id, self._word(node))
 
@@ -151,7 +157,7 @@ class _Reader(ast.NodeVisitor):
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         """``+=`` reads before it binds."""
         if isinstance(node.target, ast.Name):
-            self.uses.append((node.target.id, self._word(node.target), self.scope))
+            self._use(node.target)
         self.generic_visit(node)
 
     def visit_Global(self, node: ast.Global) -> None:

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from sheafstate.config import SheafStateConfig
 from sheafstate.nn.records import Rows, Site
-from sheafstate.ops.address import assign_addresses, unit_vectors
+from sheafstate.ops.address import assign_addresses, random_directions, unit_vectors
 from sheafstate.ops.product import linear_product
 from sheafstate.patches import PatchType
 from sheafstate.shapes import Float, Tensor
@@ -58,7 +58,7 @@ class LearnedSite(nn.Module):
         self.intervals = len(config.interval_types)
         self.writers = covers.get(PatchType.RETRIEVAL, 0) if config.write_licence else 0
         self.anchors = covers.get(PatchType.INSTRUCTION, 0)
-        self.num_kept = config.num_kept
+        self.num_kept, self.orthogonal = config.num_kept, config.directions == "orthogonal"
         if self.maps:
             shape = (self.maps, self.d_address, config.num_addresses // 2)
             wide = torch.promote_types(torch.get_default_dtype(), torch.float32)
@@ -91,7 +91,8 @@ class LearnedSite(nn.Module):
         """Biases, and what is random and fixed."""
         values = {}
         if self.maps:
-            values["directions"] = torch.randn(self.directions.shape)
+            shape = self.directions.shape
+            values["directions"] = random_directions(*shape) if self.orthogonal else torch.randn(shape)
             values["projection"] = torch.randn(self.projection.shape) / math.sqrt(self.projection.shape[1])
         if self.intervals:
             values["boundary_bias"] = torch.full((self.intervals,), BOUNDARY_BIAS)

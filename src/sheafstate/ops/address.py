@@ -10,9 +10,30 @@ import torch
 from sheafstate.ops import cast, made_constant, wider, without_autocast
 from sheafstate.shapes import Float, Int, Tensor
 
-__all__ = ["assign_addresses", "assign_addresses_reference", "unit_vectors"]
+__all__ = ["assign_addresses", "assign_addresses_reference", "random_directions", "unit_vectors"]
 
 SHARPNESS = 16.0
+
+
+def random_directions(maps: int, width: int, count: int) -> Float[Tensor, "M a half"]:
+    """Directions of length sqrt(width): at right angles as many as there is room for, then as many more, at random.
+
+    So every address gets its share of evenly spread vectors. Among directions drawn independently, long ones get
+    several times what short ones get, and their slots are overwritten the sooner (docs/experiments.md).
+
+    Args:
+        maps: M, each with directions of its own.
+        width: a, of the unit vectors.
+        count: directions of a map, half its addresses.
+
+    Returns:
+        the directions, in the default dtype, in float32 or wider.
+    """
+    turns, dtype = [], wider(torch.get_default_dtype())
+    for _ in range(-(-count // width)):
+        q, r = torch.linalg.qr(torch.randn(maps, width, width, dtype=dtype))
+        turns.append(q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None])  # so that all rotations are equally likely
+    return torch.cat(turns, -1)[..., :count].contiguous() * width**0.5
 
 
 def unit_vectors(x: Float[Tensor, "*batch a"]) -> Float[Tensor, "*batch a"]:

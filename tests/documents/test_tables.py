@@ -23,6 +23,12 @@ def test_tables_of_experiments_follow_from_the_records() -> None:
     assert replace_tables(page, every) == page
 
 
+def test_tables_of_results_follow_from_the_records() -> None:
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert page.count("<!-- table: ") >= 6
+    assert replace_tables(page, drawn(ROOT / "experiments" / "compare.yaml")) == page
+
+
 def test_tables_of_performance_follow_from_the_records() -> None:
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     records = {path.parent.name: read_object(path) for path in (ROOT / "docs" / "speed").glob("*/bench.json")}

@@ -92,6 +92,17 @@ def test_a_lower_rate_is_tried_only_while_the_lowest_is_the_best(tmp_path: Path)
     assert search_rate([low], {}) == ([], 0.001)
 
 
+def test_a_grid_extended_upwards_asks_nothing_more_of_a_side_whose_minimum_is_known(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, learning_rates=[0.001, 0.002, 0.004, 0.008])
+    runs = plan.tuning("short", "base")
+    known = {run.key: record_of(run, loss) for run, loss in zip(runs[:3], (2.0, 1.0, 1.5), strict=True)}
+    assert search_rate(runs, known) == ([], 0.002)
+    edge = {run.key: record_of(run, loss) for run, loss in zip(runs[:3], (2.0, 1.0, 0.5), strict=True)}
+    assert search_rate(runs, edge) == ([runs[3]], None)
+    assert search_rate(runs, edge | {runs[3].key: record_of(runs[3], 0.75)}) == ([], 0.004)
+    assert search_rate(runs, edge | {runs[3].key: record_of(runs[3], None)}) == ([], 0.004)
+
+
 def test_nothing_is_missing_once_every_run_has_its_record(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     records: dict[str, Any] = {}
@@ -133,6 +144,10 @@ def test_the_key_follows_from_the_work_and_not_from_its_name(tmp_path: Path) -> 
         ({"questions": {"peers": {"llama": {"peer": "llama"}}}}, "is not the plan of an experiment: KeyError"),
         ({"columns": ["colour"]}, "asks for a column 'colour'"),
         ({"tasks": {"short": CONTENT["tasks"]["short"] | {"tune_steps": 4}}}, "more steps than tune_steps"),
+        (
+            {"tasks": {"short": CONTENT["tasks"]["short"] | {"measured": {1024: {"length": 1024}}}}},
+            "task short, measured names a part 1024, which YAML does not read as text",
+        ),
         ({"tasks": {"short": CONTENT["tasks"]["short"] | {"learning_rates": 0.1}}}, "is not the plan of an experiment"),
     ],
 )

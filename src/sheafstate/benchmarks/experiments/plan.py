@@ -186,7 +186,17 @@ def _task(name: str, tasks: Mapping[str, Any]) -> dict[str, Any]:
     for part in ("kind", "model", "steps", "tune_steps"):
         if part not in whole:
             raise InputError(f"task {name} lacks {part}")
+    _check_names(f"task {name}", whole)
     return whole
+
+
+def _check_names(place: str, part: Mapping[Any, Any]) -> None:
+    """YAML reads ``1024: …`` as a number, and a name must be a text."""
+    for name, value in part.items():
+        if not isinstance(name, str):
+            raise InputError(f'{place} names a part {name!r}, which YAML does not read as text: write "{name}"')
+        if isinstance(value, Mapping):
+            _check_names(f"{place}, {name}", value)
 
 
 def _merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:

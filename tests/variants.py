@@ -32,7 +32,7 @@ MIXTURE = {str(kind): 1 for kind in HEAD_TYPES} | {"local": 2, "retrieval": 2}
 
 VARIANTS = {str(kind): {"heads": {str(kind): 2}} for kind in HEAD_TYPES} | {
     "mixture": {"heads": MIXTURE},
-    "mixture-plain": {"heads": MIXTURE, "gluing": "plain", "directions": "orthogonal"},
+    "mixture-plain": {"heads": MIXTURE, "gluing": "plain", "directions": "orthogonal", "retrieval_recency": True},
     "complete": {"heads": {"local": 3}, "site": "complete"},
     "window": {"heads": {"local": 3}, "site": "window", "gluing": "plain", "output_gate": False},
 }

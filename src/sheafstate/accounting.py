@@ -108,6 +108,7 @@ def _vectors(config: SheafStateConfig) -> int:
     retrieval = covers.get(PatchType.RETRIEVAL, 0)
     count = 2 * config.d_model + _convolved(config) * (config.d_conv + 1)
     count += 3 * sum(_heads(config, Reader.DYNAMICS).values()) + retrieval * (2 + width)
+    count += retrieval if config.retrieval_recency else 0
     count += len(config.interval_types)
     count += (retrieval if config.write_licence else 0) + covers.get(PatchType.INSTRUCTION, 0)
     if config.gluing == "sheaf":

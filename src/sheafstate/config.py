@@ -61,6 +61,7 @@ POSITIVE = ("rope_theta", "norm_eps", "initializer_range")
 SWITCHES = (
     "output_gate",
     "write_licence",
+    "retrieval_recency",
     "packed_weights",
     "use_cache",
     "tie_word_embeddings",
@@ -108,6 +109,8 @@ class SheafStateConfig(PreTrainedConfig):
         num_kept: s, first positions of a document that an instruction head keeps for good.
         num_anchors: r_a, licensed anchors that an instruction head reads.
         retrieval_degree: r, written positions of an address that a retrieval head reads.
+        retrieval_recency: whether of the entries that match the newer ones count more, by a slope over the logarithm of
+            their age that each head learns.
         num_addresses: K, addresses of a map; even.
         d_address: width of the vectors that are hashed to addresses.
         directions: ``independent`` random directions, of which a few get most of the positions, or ``orthogonal``
@@ -152,6 +155,7 @@ class SheafStateConfig(PreTrainedConfig):
     num_kept: int = 4
     num_anchors: int = 12
     retrieval_degree: int = 16
+    retrieval_recency: bool = False
     num_addresses: int = 64
     d_address: int = 16
     directions: str = "independent"

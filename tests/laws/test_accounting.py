@@ -24,7 +24,7 @@ def configurations(draw: st.DrawFn) -> SheafStateConfig:
     sizes = (
         "vocab_size d_model num_layers d_state d_conv window num_kept num_anchors retrieval_degree d_address d_expert"
     )
-    switches = "output_gate write_licence tie_word_embeddings"
+    switches = "output_gate write_licence retrieval_recency tie_word_embeddings"
     return SheafStateConfig(
         heads=heads,
         d_head=2 * draw(number),

@@ -95,9 +95,10 @@ def test_memory_alone_is_one_running_vector_per_address() -> None:
 
 
 @pytest.mark.parametrize("write_licence", [False, True])
+@pytest.mark.parametrize("recency", [False, True])
 @torch.no_grad()
-def test_retrieval_alone_is_hashed_attention_to_what_followed(write_licence: bool) -> None:
-    block, model = one_type("retrieval", write_licence=write_licence)
+def test_retrieval_alone_is_hashed_attention_to_what_followed(write_licence: bool, recency: bool) -> None:
+    block, model = one_type("retrieval", write_licence=write_licence, retrieval_recency=recency)
     ids = tokens(1, 60)
     y, projected = run(block, model, ids)
     part = block.transport.readers["retrieval"]
@@ -110,8 +111,9 @@ def test_retrieval_alone_is_hashed_attention_to_what_followed(write_licence: boo
     for t in range(60):
         readable = [p for p in range(t) if address[p] == address[t] and licence[p] > 0][-3:]
         logits = [part.null[0]]
-        for p in readable:
+        for age, p in zip(range(len(readable), 0, -1), readable, strict=True):
             weight = torch.log(licence[p] * unity[p].clamp(min=1e-12) * unity[t].clamp(min=1e-12))
+            weight = weight - part.slope[0] * math.log(age) if recency else weight
             logits.append(part.log_scale[0].exp() * (z[t] @ z[p]) + weight)
         shares = torch.stack(logits).softmax(0)[1:]
         values = [mu * v[p + 1] + (1 - mu) * v[p] for p in readable]

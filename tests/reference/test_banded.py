@@ -34,14 +34,15 @@ def band_inputs(rows: int, length: int, patches: float, written: float, inclusiv
 )
 def test_blocks_equal_single_queries(length, degree, block, patches, written, inclusive) -> None:
     q, k, v, bias, _, _, (slots, stop, first) = band_inputs(2, length, patches, written, inclusive)
-    along = slots[..., None]
+    along, slope = slots[..., None], torch.randn(2, dtype=torch.float64, requires_grad=True)
 
     def run(function, **options: int) -> tuple:
         keys, values = k.gather(1, along.expand_as(k)), v.gather(1, along.expand_as(v))
-        output, normaliser, *_ = function(q, keys, values, stop, first, degree, bias.gather(1, slots), **options)
+        biases = bias.gather(1, slots)
+        output, normaliser, *_ = function(q, keys, values, stop, first, degree, biases, slope=slope, **options)
         some = torch.isfinite(normaliser)
-        total = (output * output).sum() + normaliser[some].sum() + 0 * (q.sum() + k.sum() + v.sum() + bias.sum())
-        return output, normaliser, *torch.autograd.grad(total, (q, k, v, bias))
+        total = (output * output).sum() + normaliser[some].sum() + 0 * sum(x.sum() for x in (q, k, v, bias, slope))
+        return output, normaliser, *torch.autograd.grad(total, (q, k, v, bias, slope))
 
     for a, b in zip(run(banded_softmax, block=block), run(banded_softmax_reference), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-10)

@@ -73,10 +73,12 @@ class RetrievalReader(nn.Module):
         self.log_scale = nn.Parameter(torch.empty(heads))
         self.null = nn.Parameter(torch.empty(heads))
         self.shift = nn.Parameter(torch.empty(heads, config.d_head))
+        self.slope = nn.Parameter(torch.empty(heads)) if config.retrieval_recency else None
 
     def initial_values(self) -> dict[str, Tensor]:
-        """Sharpness 8, a null logit of 0, values that are wholly the next position's."""
-        return {
+        """Sharpness 8, a null logit of 0, values that are wholly the next position's; an entry k old counts 1/k."""
+        recency = {} if self.slope is None else {"slope": torch.ones(self.heads)}
+        return recency | {
             "log_scale": torch.full((self.heads,), INITIAL_LOG_SCALE),
             "null": torch.zeros(self.heads),
             "shift": torch.ones(self.heads, self.d_head),
@@ -112,6 +114,13 @@ class RetrievalReader(nn.Module):
         section, written = self._read(entries, unity, site.rows, with_edges)
         kept = self._keep(entries, written, site.rows, state) if keep_state else None
         return section, kept
+
+    def _log_ages(
+        self, count: Int[Tensor, "B H K"], address: Int[Tensor, "B H one"], dtype: torch.dtype
+    ) -> Float[Tensor, "B H r"]:
+        """Logarithms of how many entries ago each slot of the position's bucket was written; the newest is 1 ago."""
+        slots = torch.arange(self.degree, device=count.device)
+        return ((count.gather(-1, address) - 1 - slots) % self.degree + 1).to(dtype).log()
 
     def _shares(self, like: Tensor) -> Tensor:
         """mu: what of an entry's value is the next position's; (H, 1, P)."""
@@ -165,6 +174,7 @@ class RetrievalReader(nn.Module):
             first,
             self.degree,
             entries.log_weight.masked_fill(~written, 0.0).flatten(0, 1).gather(-1, source),
+            slope=None if self.slope is None else self.slope.repeat(batch),
             return_weights=with_edges,
         )
         back = inverse_permutation(order)[:, -length:]
@@ -239,6 +249,8 @@ class RetrievalReader(nn.Module):
             query = (cast(vectors, read.dtype) * self.log_scale.exp().view(-1, 1, 1)).view(len(read), -1, 1)
             known, logit = read.split_with_sizes([self.d_address, 1], -1)
             match = torch.baddbmm(logit, known, query).view(*unity.shape[:2], r)
+            if self.slope is not None:
+                match = match - self.slope.to(match.dtype)[:, None] * self._log_ages(state.count, address, match.dtype)
             # the own log-unity, which all of the bucket have, is taken from the null entry instead
             null = cast(self.null, unity.dtype).unsqueeze(-1) - unity
             shares = torch.cat([match, null], -1).softmax(-1).narrow(-1, 0, r)

@@ -2,8 +2,9 @@
 
 Written positions are laid out in the ordering. Query i, in the same ordering, reads the keys j with
 
-    max(first_i, stop_i - degree) <= j < stop_i,       o_i = sum_j softmax_j(q_i . k_j + bias_j) v_j.
+    max(first_i, stop_i - degree) <= j < stop_i,       o_i = sum_j softmax_j(q_i . k_j + bias_j - s log(stop_i - j)) v_j
 
+with a slope s that is 0 unless ages count.
 ``stop`` grows by at most one from a query to the next, so a block of Q consecutive queries needs one contiguous slice
 of degree + Q - 1 keys: time and memory are linear, and no gather repeats a key ``degree`` times. Softmaxes over several
 bands (and a null logit) are joined afterwards by their log-normalisers. Source: DESIGN §2.
@@ -112,6 +113,7 @@ def banded_softmax_reference(
     degree: int,
     bias: Float[Tensor, "R m"] | None = None,
     theta: float | None = None,
+    slope: Float[Tensor, " R"] | None = None,
 ) -> tuple[Float[Tensor, "R n P"], Float[Tensor, "R n"]]:
     """Read query by query; the twin of :func:`banded_softmax`."""
     rows = []
@@ -126,6 +128,8 @@ def banded_softmax_reference(
                 angles = rotary_angles(end - begin, q.shape[-1], theta, q)
                 query, keys = rotate(query, angles[-1:]), rotate(keys, angles)
             logits = (keys @ query[0]) + (0 if bias is None else bias[r, begin:end])
+            if slope is not None:
+                logits = logits - slope[r] * torch.arange(end - begin, 0, -1, device=q.device).to(logits.dtype).log()
             rows.append((logits.softmax(-1) @ v[r, begin:end], logits.logsumexp(-1)))
     outputs, normalisers = zip(*rows, strict=True)
     return torch.stack(outputs).unflatten(0, q.shape[:2]), torch.stack(normalisers).unflatten(0, q.shape[:2])
@@ -140,6 +144,7 @@ def banded_softmax(
     degree: int,
     bias: Float[Tensor, "R m"] | None = None,
     theta: float | None = None,
+    slope: Float[Tensor, " R"] | None = None,
     block: int = BLOCK,
     return_weights: bool = False,
 ) -> tuple[Float[Tensor, "R n P"], Float[Tensor, "R n"], Float[Tensor, "R n r"] | None]:
@@ -154,6 +159,7 @@ def banded_softmax(
         bias: log-weights of the slots.
         theta: base of rotary embeddings by offset inside the band, or ``None``. Needs every position to be written, so
             that offsets of slots are offsets of positions; angles stay below (degree + block), however long the text.
+        slope: how much less the older slots of a band count: the newest is 1 old, the one before it 2.
         block: queries a block.
         return_weights: whether the weights are wanted.
 
@@ -182,6 +188,9 @@ def banded_softmax(
         logits = (queries @ keys.transpose(-1, -2)).to(dtype)
         if bias is not None:
             logits = logits + take_along(bias[..., None], index)[..., 0][..., None, :]
+        if slope is not None:
+            ages = (stops[..., None] - slot[..., None, :]).clamp(min=1).to(dtype).log()
+            logits = torch.addcmul(logits, ages.repeat_interleave(shared, 0), slope.to(dtype)[:, None, None, None], value=-1)
         # added, a mask costs no pass over the gradient
         mask = torch.where(unread, -torch.inf, logits.new_zeros(()))[:, None]
         logits = logits.unflatten(0, (-1, shared)).add_(mask).flatten(0, 1)

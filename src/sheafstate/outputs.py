@@ -26,6 +26,8 @@ class LayerSite:
         addresses: address of every position in every map, (B, M, T); -1 where masked. Empty where no type has any.
         boundaries: probability that a patch of each interval type in use starts here, (B, I, T).
         compatibility: c of every head, heads in the order of ``config.covers``, (B, H, T).
+        shares: of every head, the length of what it adds to the residual stream, of all heads' lengths, (B, H, T);
+            heads as above.
         residual: sum of c_h e_h, (B, T); ``None`` unless gluing is by sheaf.
         experts: chosen expert, (B, T), or ``None`` without experts.
     """
@@ -34,6 +36,7 @@ class LayerSite:
     addresses: Int[Tensor, "B M T"]
     boundaries: Float[Tensor, "B I T"]
     compatibility: Float[Tensor, "B H T"]
+    shares: Float[Tensor, "B H T"]
     residual: Float[Tensor, "B T"] | None
     experts: Int[Tensor, "B T"] | None
 
@@ -111,6 +114,7 @@ def layer_site(config: SheafStateConfig, report: BlockReport, arrangement: Arran
         addresses=by_column(addresses, rows.segment.new_zeros(batch, 0, length)),
         boundaries=by_column(boundaries, wide.new_zeros(batch, 0, length)).detach(),
         compatibility=by_column(wide, wide).detach(),
+        shares=by_column(glued.shares, wide),
         residual=None if glued.residual is None else arrangement.restore(glued.residual).detach(),
         experts=None if report.load is None else arrangement.restore(report.load.choice),
     )

@@ -33,26 +33,45 @@ def pairs_of(site: EdgeList) -> set[tuple[int, int]]:
     return set(zip(site.later.tolist(), site.earlier.tolist(), strict=True))
 
 
+@pytest.mark.parametrize("by_share", [False, True])
 @pytest.mark.parametrize("total", [False, True])
-def test_what_a_model_read_is_there_once_with_its_largest_weight_or_the_sum(total: bool) -> None:
+def test_what_a_model_read_is_there_once_with_its_largest_weight_or_the_sum(total: bool, by_share: bool) -> None:
     torch.manual_seed(0)
     config = SheafStateConfig(
         vocab_size=20, d_model=16, num_layers=2, heads={"local": 2, "retrieval": 1}, d_head=8, window=4, d_ff=8
     )
     model, ids = SheafStateForCausalLM(config).train(), torch.randint(20, (2, 30))
-    found = used_edges(model, ids, total)
+    found = used_edges(model, ids, total, by_share)
     assert model.training
     layers = model.eval().model(ids, output_site=True, use_cache=False).site
     for row, site in enumerate(found):
         wanted: dict[tuple[int, int], float] = {}
         for layer in layers:
             every = layer.edges[row]
-            for pair, weight in zip(zip(every.later, every.earlier, strict=True), every.weights, strict=True):
-                key = (int(pair[0]), int(pair[1]))
+            heads = {"local": 0, "retrieval": 2}  # where those of a type begin
+            columns = zip(every.later, every.earlier, every.types, every.heads, every.weights, strict=True)
+            for later, earlier, kind, head, weight in columns:
+                key = (int(later), int(earlier))
+                if by_share:
+                    weight = weight * layer.shares[row, heads[every.names[kind]] + head, later]
                 before = wanted.get(key, 0.0)
                 wanted[key] = before + float(weight) if total else max(before, float(weight))
         listed = dict(zip(zip(site.later.tolist(), site.earlier.tolist()), site.weights.tolist()))  # noqa: B905
         assert listed == pytest.approx(wanted, abs=1e-6)
+
+
+def test_a_head_that_adds_nothing_used_nothing() -> None:
+    torch.manual_seed(0)
+    config = SheafStateConfig(vocab_size=20, d_model=16, num_layers=1, heads={"local": 2}, d_head=8, window=4, d_ff=8)
+    model, ids = SheafStateForCausalLM(config), torch.randint(20, (1, 30))
+    with torch.no_grad():
+        model.model.layers[0].gluing.out_proj.weight[:, :8] = 0.0
+    layer = model.eval().model(ids, output_site=True, use_cache=False).site[0]
+    torch.testing.assert_close(layer.shares, torch.tensor([0.0, 1.0])[None, :, None].expand(1, 2, 30))
+    first = layer.edges[0].heads == 0
+    whole = used_edges(model, ids, total=True)[0].weights.sum()
+    rest = used_edges(model, ids, total=True, by_share=True)[0].weights.sum()
+    assert whole - rest == pytest.approx(layer.edges[0].weights[first].sum(), rel=1e-5)
 
 
 def test_tokens_are_joined_to_their_units() -> None:

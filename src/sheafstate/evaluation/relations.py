@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sheafstate.edges import EdgeList, num_edges, num_shared
 from sheafstate.errors import InputError
 from sheafstate.modeling import SheafStateForCausalLM
+from sheafstate.patches import HEAD_TYPES
 
 __all__ = [
     "at_least",
@@ -29,13 +30,17 @@ __all__ = [
 
 
 @torch.no_grad()
-def used_edges(model: SheafStateForCausalLM, input_ids: torch.Tensor, total: bool = False) -> list[EdgeList]:
+def used_edges(
+    model: SheafStateForCausalLM, input_ids: torch.Tensor, total: bool = False, by_share: bool = False
+) -> list[EdgeList]:
     """What every row's tokens read in any layer and head, each pair once, with its largest weight and that one's type.
 
     Args:
         model: the model; its mode is left as it was.
         input_ids: (B, T).
         total: whether a pair's weight is what all layers and heads together give it.
+        by_share: whether a head's weights count by the head's share in what the layer adds to the residual stream, so
+            that a head whose gate is closed used nothing.
     """
     was_training = model.training
     model.eval()
@@ -44,13 +49,27 @@ def used_edges(model: SheafStateForCausalLM, input_ids: torch.Tensor, total: boo
     finally:
         model.train(was_training)
     found = []
+    heads = np.cumsum([0, *model.config.covers.values()])
+    begins = np.zeros(len(HEAD_TYPES), np.int64)
+    begins[[HEAD_TYPES.index(kind) for kind in model.config.covers]] = heads[:-1]
     for row in range(len(input_ids)):
         lists = [layer.edges[row] for layer in layers]
+        if by_share:
+            shares = [layer.shares[row].cpu().numpy() for layer in layers]
+            lists = [_by_share(*pair, begins) for pair in zip(lists, shares, strict=True)]
         later, earlier, types, weights = (
             np.concatenate([getattr(e, name) for e in lists]) for name in ("later", "earlier", "types", "weights")
         )
         found.append(_once(EdgeList(later, earlier, types, lists[0].names, lists[0].length, None, weights), total))
     return found
+
+
+def _by_share(edges: EdgeList, shares: NDArray[np.float32], begins: NDArray[np.int64]) -> EdgeList:
+    """Edges whose weights are times the share of their head: (H, T), the heads of each type beginning at ``begins``."""
+    if edges.heads is None:
+        raise InputError("these edges do not say whose they are")
+    weights = _weights(edges) * shares[begins[edges.types] + edges.heads, edges.later]
+    return EdgeList(edges.later, edges.earlier, edges.types, edges.names, edges.length, edges.heads, weights)
 
 
 def _once(edges: EdgeList, total: bool) -> EdgeList:

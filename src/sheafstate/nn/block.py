@@ -125,7 +125,7 @@ class Block(nn.Module):
         moved, transport = self.transport(channels, site, carried[1], keep_state, with_edges)
         made = flowed | moved
         sections = {kind: made[kind] for kind in self.covers}
-        y, glued = self.gluing(sections, channels)
+        y, glued = self.gluing(sections, channels, with_edges)
         x = x + y
         refined, load = self.experts(self.expert_norm(x), rows)
         kept = BlockState(dynamics, transport) if keep_state else None

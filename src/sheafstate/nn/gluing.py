@@ -36,10 +36,13 @@ class Glued:
     Attributes:
         compatibility: c, in [0, 1]; ``None`` unless gluing is by sheaf.
         residual: sum over heads of c_h e_h, a diagnostic; ``None`` unless gluing is by sheaf.
+        shares: length of what a head adds to the residual stream, of the sum of all heads' lengths; ``None`` unless
+            asked for.
     """
 
     compatibility: Float[Tensor, "B T H"] | None
     residual: Float[Tensor, "B T"] | None
+    shares: Float[Tensor, "B T H"] | None = None
 
 
 def normalize_section(
@@ -100,10 +103,20 @@ class Gluing(nn.Module):
             return {}
         return {"licence_bias": torch.full((self.heads,), LICENCE_BIAS), "beta": torch.zeros(self.heads)}
 
-    def forward(self, sections: Sections, channels: dict[str, Tensor]) -> tuple[Float[Tensor, "B T D"], Glued]:
-        """Glue the sections of every position."""
+    def forward(
+        self, sections: Sections, channels: dict[str, Tensor], with_shares: bool = False
+    ) -> tuple[Float[Tensor, "B T D"], Glued]:
+        """Glue the sections of every position; ``with_shares`` asks how much of the result is whose."""
+        glued, compatibility, residual = self._glue(sections, channels)
+        shares = self._shares(glued.detach()) if with_shares else None
+        return self.out_proj(glued), Glued(compatibility, residual, shares)
+
+    def _glue(
+        self, sections: Sections, channels: dict[str, Tensor]
+    ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B T H"] | None, Float[Tensor, "B T"] | None]:
+        """The heads' sections side by side, held back and gated; compatibilities and their residual."""
         if self.gated and not self.sheaf and not torch.is_grad_enabled() and channels["gate"].shape[1] > 1:
-            return self.out_proj(_gated(sections, channels["gate"])), Glued(None, None)
+            return _gated(sections, channels["gate"]), None, None
         y = torch.cat([section.values for section in sections.values()], 2)
         compatibility = residual = None
         if self.sheaf:
@@ -118,7 +131,17 @@ class Gluing(nn.Module):
         glued = y.flatten(2)
         if self.gated:
             glued = glued * functional.silu(channels["gate"])
-        return self.out_proj(glued), Glued(compatibility, residual)
+        return glued, compatibility, residual
+
+    @torch.no_grad()
+    def _shares(self, glued: Float[Tensor, "B T C"]) -> Float[Tensor, "B T H"]:
+        """Weights say what a head reads, and not whether anything comes of it; lengths do (Kobayashi and others,
+        *Attention is not only a weight: analyzing transformers with vector norms*, 2020)."""
+        heads = glued.unflatten(-1, (self.heads, self.d_head))
+        alone = torch.eye(self.heads, dtype=glued.dtype, device=glued.device)
+        lengths = [self.out_proj((heads * only[:, None]).flatten(2)).norm(dim=-1) for only in alone]
+        wide = torch.stack(lengths, -1).to(torch.promote_types(glued.dtype, torch.float32))
+        return wide / wide.sum(-1, keepdim=True).clamp(min=torch.finfo(wide.dtype).tiny)
 
 
 def _gated(sections: Sections, gate: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:

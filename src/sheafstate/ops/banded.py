@@ -190,7 +190,9 @@ def banded_softmax(
             logits = logits + take_along(bias[..., None], index)[..., 0][..., None, :]
         if slope is not None:
             ages = (stops[..., None] - slot[..., None, :]).clamp(min=1).to(dtype).log()
-            logits = torch.addcmul(logits, ages.repeat_interleave(shared, 0), slope.to(dtype)[:, None, None, None], value=-1)
+            logits = torch.addcmul(
+                logits, ages.repeat_interleave(shared, 0), slope.to(dtype)[:, None, None, None], value=-1
+            )
         # added, a mask costs no pass over the gradient
         mask = torch.where(unread, -torch.inf, logits.new_zeros(()))[:, None]
         logits = logits.unflatten(0, (-1, shared)).add_(mask).flatten(0, 1)

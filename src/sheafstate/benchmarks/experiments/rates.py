@@ -13,8 +13,8 @@ def search_rate(runs: Sequence[Run], records: Mapping[str, Record]) -> tuple[lis
     """What is still to be run to choose a learning rate, and the rate once nothing is.
 
     The loss is taken to have one minimum over the grid: the two highest rates are tried, and a lower one only while the
-    lowest tried is the best. A rate whose neighbours on both sides have been tried and are worse is that minimum, so that
-    a grid that is extended upwards asks nothing more of a side that has it. A grid of one rate needs no run.
+    lowest tried is the best. A rate whose neighbours on both sides have been tried and are worse is that minimum, so
+    that a grid that is extended upwards asks nothing more of a side that has it. A grid of one rate needs no run.
 
     Args:
         runs: the short runs of a side, one a rate.

@@ -1,9 +1,10 @@
 """The relations of a trained model's site beside the true ones, as figures of a run and as a table.
 
 A figure is named ``site|SITE|QUANTITY``. Of the learned site there are several, by how strong a relation must be:
-``licensed`` is all that the site let through, ``0.05`` what had a twentieth of a head's weight or more. Beside a
-language, sites that nobody learned have the degrees of the one at :data:`DEGREES_OF`; beside annotated texts the
-nearest and random ones have those of the learned site.
+``licensed`` is all that the site let through, ``0.05`` what had a twentieth of a head's weight or more, ``0.05 of the
+layer`` where that weight counts by the head's share in what its layer adds. Beside a language, sites that nobody
+learned have the degrees of the one at :data:`DEGREES_OF`; beside annotated texts the nearest and random ones have those
+of the learned site.
 """
 
 from collections.abc import Mapping
@@ -35,8 +36,9 @@ __all__ = ["PREFIX", "attended_edges", "graph_relations", "language_relations", 
 
 PREFIX = "site|"
 CUTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
-DEGREES_OF = 0.1
-"""Weight of the learned site whose degrees the others get."""
+SHARE_CUTS = (0.01, 0.02, 0.04, 0.08, 0.16)
+DEGREES_OF = 0.08
+"""Weight, of the layer, of the learned site whose degrees the others get."""
 WINDOW = 32
 """Words that a window would hold: only what lies further back is asked for in annotated texts."""
 DEGREE = 4
@@ -54,16 +56,20 @@ def language_relations(
         return {}
     ids = torch.from_numpy(language.draw(rows, length, seed).input_ids)
     unit, positions = np.arange(length) // 2, length // 2
-    sites, truths = [], []
+    sites: dict[bool, list[EdgeList]] = {False: [], True: []}
+    truths = []
     for row in range(rows):
-        (edges,) = used_edges(model, ids[row : row + 1])
-        sites.append(regroup(edges.select(edges.later % 2 == 0), unit, positions))
+        for by_share, made in sites.items():
+            (edges,) = used_edges(model, ids[row : row + 1], by_share=by_share)
+            made.append(regroup(edges.select(edges.later % 2 == 0), unit, positions))
         true = language.truth(length, seed, row)
         truths.append(EdgeList(true.later // 2, true.earlier // 2, true.types, true.names, positions))
     figures: dict[str, float] = {}
     for cut in CUTS:
-        figures |= _named("licensed" if cut == 0 else f"{cut:g}", [at_least(site, cut) for site in sites], truths)
-    counts = [degrees(at_least(site, DEGREES_OF)) for site in sites]
+        figures |= _named("licensed" if cut == 0 else f"{cut:g}", [at_least(s, cut) for s in sites[False]], truths)
+    for cut in SHARE_CUTS:
+        figures |= _named(f"{cut:g} of the layer", [at_least(site, cut) for site in sites[True]], truths)
+    counts = [degrees(at_least(site, DEGREES_OF)) for site in sites[True]]
     rng = np.random.default_rng(seed)
     figures |= _named("nearest", [nearest_site(n) for n in counts], truths)
     figures |= _named("random", [random_site(n, rng) for n in counts], truths)
@@ -78,8 +84,9 @@ def graph_relations(
 
     Only links over more than :data:`WINDOW` words count, and every word has at most :data:`DEGREE` relations that far:
     of ours those of most weight, of a Llama those of most attention, by what any layer and head gives them
-    (``learned``) and by what all of them give together (``learned, total``). The first word is left out, where models
-    put attention that is not needed elsewhere. Nothing for other models, nor for ours over the complete site, whose
+    (``learned``), by what all of them give together (``learned, total``), and of ours also by what any gives them times
+    its share in what its layer adds (``learned, by share``). The first word is left out, where models put attention
+    that is not needed elsewhere. Nothing for other models, nor for ours over the complete site, whose
     relations are too many to list: a Llama stands for them.
 
     Args:
@@ -100,7 +107,7 @@ def graph_relations(
         unit = graph.word_of(np.maximum(ends - 1, 0))
         length = int(unit.max()) + 1
         ids = torch.tensor([encoded.input_ids[:tokens]])
-        learned, total = (_strongest_far(model, ids, unit, length, whole) for whole in (False, True))
+        learned, total = (_strongest_far(_used(model, ids, whole), unit, length, whole) for whole in (False, True))
         counts = degrees(learned)
         sites = {
             "learned": learned,
@@ -109,6 +116,9 @@ def graph_relations(
             "nearest beyond": nearest_site(counts, WINDOW),
             "random": random_site(counts, rng, WINDOW),
         }
+        if isinstance(model, SheafStateForCausalLM):
+            by_share = used_edges(model, ids, by_share=True)[0]
+            sites["learned, by share"] = _strongest_far(by_share, unit, length, False)
         for name, site in sites.items():
             named.setdefault(name, []).append(site)
         links = graph.links.select(graph.links.later < length).beyond(WINDOW)
@@ -119,16 +129,13 @@ def graph_relations(
     return figures
 
 
-def _strongest_far(
-    model: SheafStateForCausalLM | LlamaForCausalLM,
-    ids: torch.Tensor,
-    unit: NDArray[np.int64],
-    length: int,
-    total: bool,
-) -> EdgeList:
-    used = (
+def _used(model: SheafStateForCausalLM | LlamaForCausalLM, ids: torch.Tensor, total: bool) -> EdgeList:
+    return (
         attended_edges(model, ids, total) if isinstance(model, LlamaForCausalLM) else used_edges(model, ids, total)[0]
     )
+
+
+def _strongest_far(used: EdgeList, unit: NDArray[np.int64], length: int, total: bool) -> EdgeList:
     far = regroup(used, unit, length, total).beyond(WINDOW)
     return strongest(far.select(far.earlier > 0), DEGREE)
 

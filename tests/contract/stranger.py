@@ -42,6 +42,8 @@ def every_command() -> None:
     command("generate", "byte", "ROMEO:", "--max-new-tokens", "8")
     command("inspect", "byte", "To be, or not", "--out", "byte")
     command("report", "byte")
+    command("generate", "--max-new-tokens", "8")
+    command("inspect", "novels", "It was, it was not.")
     command("export", "byte", "packed", "--quantization", "int4")
     assert "</html>" in Path("byte/report.html").read_text(encoding="utf-8")
 

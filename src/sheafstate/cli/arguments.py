@@ -1,8 +1,14 @@
 """What arguments of several commands may be."""
 
+from pathlib import Path
+
 from sheafstate.errors import InputError
 
-__all__ = ["MOST_SEED", "MOST_THREADS", "MOST_TOKENS", "text_argument"]
+__all__ = ["CHECKPOINT", "MOST_SEED", "MOST_THREADS", "MOST_TOKENS", "PACKAGED", "text_argument"]
+
+PACKAGED = Path("novels")
+"""The packaged model (:data:`sheafstate.evaluation.PACKAGED_MODELS`)."""
+CHECKPOINT = "Folder of a checkpoint, or novels: the small model that is packaged."
 
 MOST_SEED, MOST_THREADS, MOST_TOKENS = 2**32 - 1, 2**10, 2**31 - 1
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sheafstate.cli.arguments import MOST_SEED, MOST_THREADS, MOST_TOKENS
+from sheafstate.cli.arguments import CHECKPOINT, MOST_SEED, MOST_THREADS, MOST_TOKENS
 from sheafstate.cli.evaluate_task import evaluate_on_task
 from sheafstate.errors import InputError
 
@@ -19,7 +19,7 @@ DEFAULT_LENGTH = 1024
 
 
 def evaluate_command(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")],
+    checkpoint: Annotated[Path, typer.Argument(help=CHECKPOINT)],
     data: Annotated[
         str | None,
         typer.Option(
@@ -128,9 +128,10 @@ def _refuse(**of_texts: Any) -> None:
 
 def _training_context(checkpoint: Path) -> int:
     """The context that the options beside a checkpoint name, if there are any."""
+    from sheafstate.evaluation import checkpoint_folder
     from sheafstate.training.files import read_json
 
-    options = checkpoint / "options.json"
+    options = checkpoint_folder(checkpoint) / "options.json"
     known = read_json(options) if options.is_file() else None
     context = known.get("context") if isinstance(known, dict) else None
     return context if isinstance(context, int) and 0 < context <= MOST_TOKENS else DEFAULT_LENGTH

@@ -32,11 +32,12 @@ def evaluate_on_task(
     mark: bool,
     as_json: bool,
 ) -> None:
-    """Put a checkpoint to a test, show the figures, and write ``tasks/NAME.json`` beside the checkpoint.
+    """Put a checkpoint to a test, show the figures, and write ``tasks/NAME.json`` beside it if it is a folder.
 
     Raises:
         InputError: lm_eval is not installed, or the test, its data or the checkpoint cannot be had.
     """
+    from sheafstate.evaluation import is_packaged
     from sheafstate.evaluation.tasks import OFFLINE
 
     offline = OFFLINE.get(task)
@@ -55,18 +56,20 @@ def evaluate_on_task(
     record = {"kind": "task", "task": task, "checkpoint": str(checkpoint), **options, **figures}
     record |= {"seconds": round(time.perf_counter() - began, 3), **_provenance(checkpoint)}
     typer.echo(json.dumps(record)) if as_json else Console().print(_table(record, offline))
-    _write(checkpoint / FOLDER / f"{Path(task).stem}.json", record)
+    if not is_packaged(checkpoint):
+        _write(checkpoint / FOLDER / f"{Path(task).stem}.json", record)
 
 
 def _provenance(checkpoint: Path) -> dict[str, Any]:
     """The model's configuration, versions, machine and commit."""
+    from sheafstate.evaluation import checkpoint_folder
     from sheafstate.evaluation.harness import harness_version
     from sheafstate.training.export import describe_machine
     from sheafstate.training.files import read_json
 
     machine = describe_machine()
     machine["versions"] |= {"lm_eval": harness_version()}
-    return {"config": read_json(checkpoint / "config.json"), **machine}
+    return {"config": read_json(checkpoint_folder(checkpoint) / "config.json"), **machine}
 
 
 def _write(path: Path, record: dict[str, Any]) -> None:

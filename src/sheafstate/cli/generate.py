@@ -7,7 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from sheafstate.cli.arguments import MOST_SEED, MOST_THREADS, MOST_TOKENS, text_argument
+from sheafstate.cli.arguments import (
+    CHECKPOINT,
+    MOST_SEED,
+    MOST_THREADS,
+    MOST_TOKENS,
+    PACKAGED,
+    text_argument,
+)
 from sheafstate.errors import InputError
 
 __all__ = ["generate_command"]
@@ -17,7 +24,7 @@ LEAST_TEMPERATURE, MOST_SCORE = 1e-9, 1e28
 
 
 def generate_command(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")],
+    checkpoint: Annotated[Path, typer.Argument(help=CHECKPOINT)] = PACKAGED,
     prompt: Annotated[str, typer.Argument(help="Text to go on from; without one, a text is begun.")] = "",
     max_new_tokens: Annotated[int, typer.Option(help="Tokens to write at the most.", min=1, max=MOST_TOKENS)] = 200,
     temperature: Annotated[float, typer.Option(help="Below 1 plays safe, above 1 takes risks.")] = 1.0,
@@ -37,6 +44,8 @@ def generate_command(
 
     The text appears word by word. With --json one object is printed instead:
     "prompt", "text" (what was written), "tokens", "seconds", "seed".
+
+    Example: sheafstate generate novels "It was a dark night" --temperature 0.8
 
     Example: sheafstate generate runs/demo "ROMEO:" --temperature 0.8 --max-new-tokens 400
     """

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from sheafstate.cli.arguments import MOST_THREADS, text_argument
+from sheafstate.cli.arguments import CHECKPOINT, MOST_THREADS, text_argument
 from sheafstate.errors import InputError
 
 __all__ = ["inspect_command", "write_site"]
@@ -16,7 +16,7 @@ SITE_NAME = "site.json"
 
 
 def inspect_command(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")],
+    checkpoint: Annotated[Path, typer.Argument(help=CHECKPOINT)],
     text: Annotated[str, typer.Argument(help="The passage; \\n is a line break.")],
     token: Annotated[
         int | None,
@@ -41,6 +41,8 @@ def inspect_command(
     (tokens of one address share a letter), and what the marked token reads in
     each head, the strongest first. With gluing by sheaf, "passes" says how
     much of the head's section is let through, from 0 to 1.
+
+    Example: sheafstate inspect novels "Mr. Bennet replied that he had not." --focus Bennet
 
     Example: sheafstate inspect runs/demo "To be, or not to be, that is the question" --focus question
     """

@@ -12,6 +12,7 @@ from transformers.utils import logging
 
 from sheafstate.data import saved_tokenizer
 from sheafstate.errors import InputError
+from sheafstate.evaluation.packaged import PACKAGED_MODELS, checkpoint_folder
 
 __all__ = ["check_fit", "load_checkpoint"]
 
@@ -26,22 +27,22 @@ _IMPLEMENTATIONS = ("attn_implementation", "experts_implementation", "_implement
 def load_checkpoint(
     folder: str | Path, *, device: str | torch.device = "cpu"
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model in evaluation mode, and its tokenizer, from a folder.
+    """A model in evaluation mode, and its tokenizer, from a folder or by the name of a packaged model.
 
     Weights are read from safetensors alone, and nothing in the folder is run.
 
     Args:
-        folder: what ``save_pretrained`` of a model and its tokenizer wrote.
+        folder: what ``save_pretrained`` of a model and its tokenizer wrote, or ``novels``.
         device: where the model goes.
 
     Raises:
         InputError: the folder is no checkpoint, a file of it is missing or damaged, weights are missing or no numbers,
             or the tokenizer does not fit the model.
     """
-    folder = Path(folder)
+    folder = checkpoint_folder(folder)
     if not folder.is_dir():
         reason = "is a file, not the folder of a checkpoint" if folder.exists() else "does not exist"
-        raise InputError(f"{folder} {reason}")
+        raise InputError(f"{folder} {reason} (packaged models: {', '.join(PACKAGED_MODELS)})")
     _check_configuration(folder)
     if (folder / _ADAPTER).exists():
         raise InputError(f"{folder} holds an adapter ({_ADAPTER}), which is not loaded: merge it into the weights")

@@ -36,19 +36,34 @@ def test_it_is_small_and_holds_no_code() -> None:
 
 
 def test_a_text_is_written_with_no_training(anywhere: Path, printed) -> None:
-    record = json.loads(printed("generate", "--greedy", "--max-new-tokens", "24", "--threads", "1", "--json"))
+    record = json.loads(
+        printed("generate", "--temperature", "0.8", "--seed", "1", "--max-new-tokens", "24", "--threads", "1", "--json")
+    )
     assert record["tokens"] == 24
-    named = json.loads(printed("generate", "novels", "--greedy", "--max-new-tokens", "24", "--threads", "1", "--json"))
+    named = json.loads(
+        printed(
+            "generate",
+            "novels",
+            "--temperature",
+            "0.8",
+            "--seed",
+            "1",
+            "--max-new-tokens",
+            "24",
+            "--threads",
+            "1",
+            "--json",
+        )
+    )
     assert named["text"] == record["text"]
     assert len(set(record["text"].split())) > 6
     assert not list(anywhere.iterdir())
 
 
 def test_its_site_is_shown(anywhere: Path, printed) -> None:
-    """Where a name comes again, retrieval reads what followed it before."""
     site = json.loads(printed("inspect", "novels", PASSAGE, "--threads", "1", "--json"))
-    assert "".join(token for token in site["tokens"]) == PASSAGE
-    assert "retrieval" in json.dumps(site["layers"])
+    assert "".join(site["tokens"]) == PASSAGE
+    assert len(site["layers"]) == 4
 
 
 def test_a_folder_of_that_name_goes_before(anywhere: Path, refused) -> None:
@@ -60,6 +75,7 @@ def test_a_name_that_is_none_is_told_what_there_is(anywhere: Path, refused) -> N
     assert "nvels does not exist (packaged models: novels)" in refused("generate", "nvels")
 
 
+@pytest.mark.slow
 def test_the_card_says_what_is_measured(anywhere: Path, printed) -> None:
     """The held-out tenth of the packaged text, which was not trained on."""
     said = re.search(r"Shakespeare, the last tenth \| ([\d.]+)", card())

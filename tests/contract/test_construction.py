@@ -66,6 +66,7 @@ def expected_constants(model: SheafStateForCausalLM) -> dict[str, torch.Tensor |
         "retrieval.log_scale": math.log(8),
         "retrieval.null": 0.0,
         "retrieval.shift": 1.0,
+        "retrieval.slope": 1.0,
         "instruction.null": 0.0,
         "norm.weight": 1.0,
     }

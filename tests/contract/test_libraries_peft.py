@@ -32,8 +32,8 @@ FROZEN_EXPERTS = Mutation(
 )
 BYPASSED = Mutation(
     "nn/gluing.py",
-    'glued = glued * functional.silu(channels["gate"])\n        return self.out_proj(glued),',
-    'glued = glued * functional.silu(channels["gate"])\n        return functional.linear(glued, self.out_proj.weight),',
+    "return self.out_proj(glued), Glued(",
+    "return functional.linear(glued, self.out_proj.weight), Glued(",
     "a layer reads the weight of a linear map instead of calling it",
 )
 NOT_LINEAR = Mutation(

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 MOST_POSITIONS = 2**20
-STATE_SIZES = range(64, 161, 8)
+STATE_SIZES = range(64, 193, 8)
 """Sizes of Mamba-2's state among which the one is chosen that comes nearest to the number of parameters."""
 MAMBA_HEAD = 64
 STEPS = (1e-3, 0.1)

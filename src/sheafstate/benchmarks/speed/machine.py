@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,7 +14,11 @@ from sheafstate.ops.product import linear_product
 
 __all__ = ["Machine", "measure_machine", "status_mib", "threads"]
 
-SIDE = 2048
+Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+SIDES = (256, 512, 1024, 2048)
+"""Sides of the square products; the first that takes ``ENOUGH`` is measured, the last on most machines."""
+ENOUGH = 0.1
+"""Seconds. Without units for bfloat16 a product of the last side takes half a minute."""
 COPIED = 2**28
 """Bytes of the tensor that is copied, far beyond the caches."""
 
@@ -49,18 +54,24 @@ def threads(count: int) -> Iterator[None]:
 
 def measure_machine(repeats: int = 7) -> Machine:
     """Medians of ``repeats``, after two calls that do not count."""
-    generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(SIDE, SIDE, generator=generator) for _ in range(2))
-    c, d = a.bfloat16(), b.bfloat16()
     source = torch.zeros(COPIED // 4)
     target = torch.empty_like(source)
-    operations = 2 * SIDE**3 / 1e9
     return Machine(
-        gflops=operations / min(_seconds(lambda: a @ b, repeats), _seconds(lambda: linear_product(a, b), repeats)),
-        gflops_bf16=operations / _seconds(lambda: c @ d, repeats),
+        gflops=max(_gflops(product, torch.float32, repeats) for product in (torch.matmul, linear_product)),
+        gflops_bf16=_gflops(torch.matmul, torch.bfloat16, repeats),
         gbytes=2 * COPIED / 1e9 / _seconds(lambda: target.copy_(source), repeats),
         threads=torch.get_num_threads(),
     )
+
+
+def _gflops(product: Product, dtype: torch.dtype, repeats: int) -> float:
+    """Billions of operations a second of a square product, at the first side that takes long enough."""
+    for side in SIDES:
+        a, b = (torch.randn(side, side, generator=torch.Generator().manual_seed(seed)).to(dtype) for seed in (0, 1))
+        pair = partial(product, a, b)
+        if side == SIDES[-1] or _seconds(pair, 1) >= ENOUGH:
+            break
+    return 2 * side**3 / 1e9 / _seconds(pair, repeats)
 
 
 def _seconds(call: Callable[[], object], repeats: int) -> float:
